@@ -33,6 +33,11 @@ pub fn single(name: &str, value: impl BindRawBsonRef) -> RawDocumentBuf {
     document
 }
 
+/// The size of a document with this value alone, in bytes.
+pub fn size(value: impl BindRawBsonRef) -> usize {
+    single("", value).as_bytes().len()
+}
+
 /// Appends all fields of another document.
 pub fn append_fields(document: &mut RawDocumentBuf, fields: &RawDocument) {
     for (name, value) in fields.iter().flatten() {

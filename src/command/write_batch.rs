@@ -16,6 +16,8 @@ pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
 /// The most bytes of statements in one internal command that has them in a document sequence. Leaves room for
 /// the rest of a message of 48,000,000 bytes.
 const MAX_SEQUENCE_BYTES: usize = 40_000_000;
+/// The most bytes of values to look up in one command. A command can contain them twice in its body of 16 MiB.
+const MAX_LOOKUP_BYTES: usize = 4 << 20;
 
 /// The ranges of statements, or of documents to insert, that fit one command each, in a document sequence.
 /// `sizes` are their sizes in bytes.
@@ -41,6 +43,16 @@ pub fn command_ranges_within(sizes: impl IntoIterator<Item = usize>, most_bytes:
         }
     }
     ranges
+}
+
+/// Consecutive parts of values to look up, for the body of one command each: at most `most` values, and at most
+/// [`MAX_LOOKUP_BYTES`] bytes or one value. `size` is the size of a value in bytes.
+pub fn lookup_parts<T>(values: &[T], most: usize, size: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    let parts = values.chunks(most);
+    parts.flat_map(move |part| {
+        let ranges = command_ranges_within(part.iter().map(&size), MAX_LOOKUP_BYTES);
+        ranges.into_iter().filter_map(|range| part.get(range))
+    })
 }
 
 /// A parsed command with several statements.
@@ -146,5 +158,18 @@ mod tests {
         check(&[11, 11], &[0..1, 1..2]);
         let most = MAX_WRITE_BATCH_SIZE;
         check(&vec![0; most + 1], &[0..most, most..most + 1]);
+    }
+
+    #[test]
+    fn a_lookup_has_neither_too_many_values_nor_too_many_bytes() {
+        let check = |sizes: &[usize], most: usize, expected: &[usize]| {
+            let parts = lookup_parts(sizes, most, |size| *size).map(<[usize]>::len);
+            assert_eq!(parts.collect::<Vec<_>>(), expected);
+        };
+        let quarter = MAX_LOOKUP_BYTES / 4;
+        check(&[], 3, &[]);
+        check(&[1; 7], 3, &[3, 3, 1]);
+        check(&[quarter; 9], 100, &[4, 4, 1]);
+        check(&[5 * quarter, quarter, 5 * quarter], 100, &[1, 1, 1]);
     }
 }

@@ -102,7 +102,15 @@ pub(super) async fn in_application_terms(
         });
     };
     if let Violation::OtherPage { values, .. } = &violation {
-        return Ok(index.duplicate(run.namespace, &index.key_of_values(values)));
+        let mut key = index.key_of_values(values);
+        // mongod has read the key fields from the page, which has them in their canonical types.
+        if index.has_key_field(run.shape)
+            && let Some(Ok(new)) = keys_after(run, index, failed).await?
+            && let Some(own) = new.into_iter().find(|new| new.identity() == key.identity())
+        {
+            key = own;
+        }
+        return Ok(index.duplicate(run.namespace, &key));
     }
     Ok(match new_key(run, index, failed).await? {
         Some(Ok(key)) => index.duplicate(run.namespace, &key),
@@ -141,20 +149,10 @@ async fn new_key(
     if let Some(key) = failed.held.and_then(|held| held.first_in(index)) {
         return Ok(Some(Ok(key.clone())));
     }
-    let Some(found) = failed.before(run).await? else {
-        return Ok(None);
-    };
-    let after = failed.change.and_then(|change| stored_after(run, &found, change));
-    let keys = match after {
-        Some(after) => index.keys_on(run.shape, &found.key, &after),
-        None => match failed.item_after(run, &found).await? {
-            Some(item) => index.keys_of(run.shape, &item),
-            None => return Ok(None),
-        },
-    };
-    let new = match keys {
-        Ok(keys) => new_keys(run, index, &found, keys),
-        Err(error) => return Ok(Some(Err(error))),
+    let new = match keys_after(run, index, failed).await? {
+        Some(Ok(new)) => new,
+        Some(Err(reason)) => return Ok(Some(Err(reason))),
+        None => return Ok(None),
     };
     let mut held_of_several = None;
     if new.len() > 1 {
@@ -169,6 +167,26 @@ async fn new_key(
         None => new.next(),
     };
     Ok(key.map(Ok))
+}
+
+/// The keys that the update would add to those of the item. `None`: unknown, as in [`new_key`].
+async fn keys_after(
+    run: &mut BucketCommand<'_>,
+    index: &UniqueIndex,
+    failed: FailedUpdate<'_>,
+) -> Result<Option<Result<Vec<IndexKey>, NoKeys>>, RunError> {
+    let Some(found) = failed.before(run).await? else {
+        return Ok(None);
+    };
+    let after = failed.change.and_then(|change| stored_after(run, &found, change));
+    let keys = match after {
+        Some(after) => index.keys_on(run.shape, &found.key, &after),
+        None => match failed.item_after(run, &found).await? {
+            Some(item) => index.keys_of(run.shape, &item),
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(keys.map(|keys| new_keys(run, index, &found, keys))))
 }
 
 /// The keys among these that the item did not have before.

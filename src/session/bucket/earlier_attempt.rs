@@ -12,7 +12,7 @@ use super::relocate::was_relocated_on_former_pages;
 use super::update::task_of;
 use super::upsert;
 use super::write_statement::is_remembered;
-use crate::command::document::{array_of, get, put, single};
+use crate::command::document::{array_of, get, put, single, size};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::insert::Insert;
@@ -20,6 +20,7 @@ use crate::command::namespace::Namespace;
 use crate::command::registry::Command;
 use crate::command::reply::CursorReply;
 use crate::command::update::Update;
+use crate::command::write_batch::lookup_parts;
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::shapes::{BucketShape, StoredLayout};
@@ -111,7 +112,7 @@ impl<'a> BucketCommand<'a> {
         let id_of = |index: &usize| get(command.documents.get(*index)?, "_id");
         let path = format!("{}._id", self.shape.items());
         let mut existing = BTreeSet::new();
-        for part in indexes.chunks(MAX_IDS) {
+        for part in lookup_parts(indexes, MAX_IDS, |index| id_of(index).map_or(0, size)) {
             let ids: RawArrayBuf = part.iter().filter_map(id_of).collect();
             let mut aggregate = single("aggregate", self.namespace.collection);
             let stages = [

@@ -12,7 +12,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::command::BucketCommand;
 use super::delete::{ItemToDelete, condition, sweep_page, taking_out, target, target_by_id};
 use super::find::validate_code_and_variables;
-use super::find_and_modify::check_size;
+use super::find_and_modify::{check_size, projection_of};
 use super::write_statement::{lost_too_often, of_write};
 use super::{item_lookup, write_concern};
 use crate::command::document::{append_fields, get, put, single};
@@ -63,6 +63,7 @@ pub(super) async fn run(
     let (stored, answer) = delete(run, command, wanted, id)
         .await
         .map_err(|error| of_write(error, retryable))?;
+    let projection = projection_of(&answer, projection);
     let item = stored.and_then(|(bucket, stored)| {
         let mut bytes = Vec::new();
         ItemDecoder::new(run.shape, projection, &bucket).append(&stored, &mut bytes);

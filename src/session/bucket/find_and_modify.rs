@@ -8,6 +8,7 @@ mod located;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::item_projection::ItemProjection;
+pub(super) use self::item_projection::projection_of;
 use super::command::BucketCommand;
 use super::duplicate_key::needs_item;
 use super::failed_update::FailedUpdate;
@@ -81,7 +82,7 @@ async fn update(
     if run.context.head.is_retryable_write() {
         task.statement_id = Some(command.statement_id.unwrap_or(0));
     }
-    if let Some(reply) = located::before(run, command, &task, projection).await? {
+    if let Some(reply) = located::before(run, command, &task).await? {
         return Ok(reply);
     }
     let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
@@ -120,6 +121,7 @@ async fn by_id(
         let is_all = !command.upsert && !may_match(run, change).await?;
         return Ok(is_all.then_some(answer));
     };
+    let projection = projection_of(&answer, projection);
     let item = item(run, bucket, &change.id, projection).ok_or_else(|| run.corrupt_bucket_error())?;
     let value = [("value", Some(RawBsonRef::Document(&item)))];
     Ok(Some(with_replaced(&answer, &value)))

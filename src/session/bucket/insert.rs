@@ -87,6 +87,7 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
             lease.leave(batch.hint(group));
         }
     }
+    validity::precede_indexes(run, batch).await?;
     transaction::end_if_failed(run, batch).await?;
     undo::take(run, batch).await?;
     write_concern::settle(run, batch).await

@@ -56,9 +56,14 @@ pub(super) fn append_bypass(run: &BucketCommand<'_>, insert: &mut RawDocumentBuf
     }
 }
 
+/// Whether the client's command bypasses the validator.
+pub(super) fn bypasses(run: &BucketCommand<'_>) -> bool {
+    get(run.context.head.body(), BYPASS).and_then(as_flag) == Some(true)
+}
+
 /// The error for an `errInfo`.
 fn error(run: &BucketCommand<'_>, info: &RawDocument) -> WriteError {
-    if get(run.context.head.body(), BYPASS).and_then(as_flag) == Some(true) {
+    if bypasses(run) {
         let what = "bypassDocumentValidation of a document that does not satisfy the validator";
         return WriteError::new(ErrorCode::CommandNotSupported, run.unsupported(what).message());
     }

@@ -35,6 +35,8 @@ const SKEW: u32 = 60;
 pub(super) enum Upserted {
     /// The inserted item, and mongod's last reply.
     Made(RawDocumentBuf, RawDocumentBuf),
+    /// Another attempt of the command has inserted its item since the filter matched none: see [`before`].
+    Before,
     /// Another writer inserted an item with the `_id` in the filter, so an item matches now.
     Overtaken,
     /// The insert failed with mongod's error.
@@ -70,6 +72,7 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
             Upserted::Overtaken
         }
         Some((_, error)) => Upserted::Failed(error),
+        None if get(&reply, "retriedStmtIds").is_some() => Upserted::Before,
         None => Upserted::Made(item, reply),
     })
 }

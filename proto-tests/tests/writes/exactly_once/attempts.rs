@@ -1,12 +1,16 @@
 //! Two attempts at one command. The first breaks at an internal command, or is delayed there until the second
 //! has completed through another proxy. Each internal command is tried in turn.
 
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::attempts::{Attempts, Disturbance, Subject};
-use proto_tests::breaking_relay::Moment;
+use proto_tests::breaking_relay::{BreakingRelay, Moment};
 use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
 use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 const COLLECTION: &str = "items";
@@ -166,6 +170,57 @@ fn delayed_attempt_returns_the_reply_of_the_retry() -> Result<()> {
     attempts.compares_delayed = true;
     let wrong = attempts.done_otherwise(Disturbance::IsHeldUp, |_| 1..=MOST)?;
     ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+/// Two attempts generate `_id`s that differ in their seconds.
+#[test]
+fn delayed_upsert_returns_the_id_that_the_retry_has_stored() -> Result<()> {
+    let (shape, database) = (shape(), database_name());
+    let set = mongod::shared_replica_set();
+    let relay = BreakingRelay::counting_all(set.address())?;
+    let config = shape.toml(&format!("{database}.{COLLECTION}"));
+    let start = |address| {
+        Proxy::start(&ProxyOptions::new(&format!("mongodb://{address}/?directConnection=true")).config(&config))
+    };
+    let (ours, other) = (start(relay.address())?, start(set.address())?);
+    let change = doc! { "$set": { "n": 1 } };
+    let upserts = |u: i32| {
+        let filter = doc! { "k": 1, "u": u };
+        let modify = modify(doc! { "query": &filter, "update": &change, "upsert": true });
+        [update(filter, change.clone().into(), true), modify]
+    };
+    let mut direct = Connection::open(ours.address())?;
+    direct.command_ok(&doc! { "insert": COLLECTION, "documents": [{ "k": 1, "u": 0 }], "$db": &database })?;
+    let mut numbers = 1..;
+    for kind in 0..2 {
+        for delayed in 1..=MOST {
+            let u = numbers.next().unwrap_or_default();
+            let mut command = upserts(u)[kind].clone();
+            command.extend(doc! { "lsid": lsid(&database), "txnNumber": i64::from(u), "$db": &database });
+            let mut first = Connection::open(ours.address())?;
+            first.find(&database, COLLECTION, doc! { "k": 1, "u": 0 })?;
+            let mut second = Connection::open(other.address())?;
+            let again = command.clone();
+            let (is_sent, was_sent) = std::sync::mpsc::channel();
+            relay.meanwhile(delayed, move || {
+                thread::sleep(Duration::from_millis(1100));
+                let _ = is_sent.send(second.command(&again));
+            });
+            let reply = first.command_ok(&command)?;
+            let _ = relay.disarm();
+            let Ok(again) = was_sent.try_recv() else { break };
+            let stored = first.find(&database, COLLECTION, doc! { "u": u })?;
+            ensure!(stored.len() == 1, "{stored:?}");
+            for reply in [reply, again?] {
+                let id = match reply.get_array("upserted") {
+                    Ok(upserted) => upserted[0].as_document().and_then(|one| one.get("_id")),
+                    Err(_) => reply.get_document("lastErrorObject")?.get("upserted"),
+                };
+                ensure!(id == stored[0].get("_id"), "{delayed}: {reply}\n{stored:?}");
+            }
+        }
+    }
     Ok(())
 }
 

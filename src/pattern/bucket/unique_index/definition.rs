@@ -55,6 +55,12 @@ impl UniqueIndex {
         item_index::same_key(&self.stored_key, key)
     }
 
+    /// Whether a field of the index is a key field of the shape, or a part of one.
+    #[must_use]
+    pub fn has_key_field(&self, shape: &BucketShape) -> bool {
+        self.in_items(shape).count() < self.fields.len()
+    }
+
     /// The fields in the array of items, by their paths in a stored item.
     pub(super) fn in_items<'a>(&'a self, shape: &'a BucketShape) -> impl Iterator<Item = &'a str> {
         self.fields

@@ -131,7 +131,7 @@ impl UniqueIndex {
         for (position, field) in self.fields.iter().enumerate() {
             let value = match in_items(shape, &field.stored) {
                 Some(path) => at_path(item, path)?,
-                None => at_path(page, &field.stored)?,
+                None => at_path(with_key_field(page, item, &field.stored), &field.stored)?,
             };
             if let Some(RawBsonRef::Array(elements)) = value
                 && let Some((first, _)) = array.replace((position, elements))
@@ -256,6 +256,13 @@ fn entries(elements: &RawArray) -> Vec<RawBsonRef<'_>> {
         entries.push(RawBsonRef::Undefined);
     }
     entries
+}
+
+/// The one of a page and its item that has the item's value at a path in the key. The item has the value if its type
+/// differs from the canonical one.
+fn with_key_field<'a>(page: &'a RawDocument, item: &'a RawDocument, path: &str) -> &'a RawDocument {
+    let root = path.split('.').next().unwrap_or(path);
+    if get(item, root).is_some() { item } else { page }
 }
 
 /// The value at a path of a document.

@@ -6,7 +6,8 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::definition::UniqueIndex;
 use super::key::IndexKey;
-use crate::command::document::{append_fields, array_of, get, put, single};
+use crate::command::document::{append_fields, array_of, get, put, single, size};
+use crate::command::write_batch::lookup_parts;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::in_items;
 use crate::pattern::bucket::key::is_value_under_in;
@@ -154,7 +155,7 @@ impl ValuesBehind<'_> {
         let (special, plain): (Vec<RawBsonRef<'_>>, Vec<RawBsonRef<'_>>) =
             self.values.iter().partition(|value| is_special(value));
         let special = special.into_iter().map(|value| equal(self.path, value));
-        let plain = plain.chunks(MAX_VALUES).map(|values| {
+        let plain = lookup_parts(&plain, MAX_VALUES, |value| size(*value)).map(|values| {
             let values: RawArrayBuf = values.iter().copied().collect();
             single(self.path, single("$in", &values))
         });

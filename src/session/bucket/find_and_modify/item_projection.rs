@@ -1,6 +1,6 @@
 //! The projection of a `findAndModify`.
 
-use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put};
@@ -12,6 +12,16 @@ use crate::pattern::unwound::{self, names_nothing};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::upstream_query::documents;
 use crate::session::error::RunError;
+
+/// Whether a reply is that of a retried command. mongod then returns the whole document.
+pub(in crate::session::bucket) fn is_retried(reply: &RawDocument) -> bool {
+    get(reply, "retriedStmtId").is_some()
+}
+
+/// The projection of the document in a reply.
+pub(in crate::session::bucket) fn projection_of<'p>(reply: &RawDocument, asked: &'p Projection) -> &'p Projection {
+    if is_retried(reply) { &Projection::All } else { asked }
+}
 
 /// The projection, by whom it is evaluated.
 pub(super) enum ItemProjection {
@@ -82,6 +92,9 @@ impl ItemProjection {
         let Self::ByMongod(stages) = self else {
             return Ok(reply);
         };
+        if is_retried(&reply) {
+            return Ok(reply);
+        }
         let Some(item) = get(&reply, "value").and_then(RawBsonRef::as_document) else {
             return Ok(reply);
         };

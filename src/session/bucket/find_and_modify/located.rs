@@ -10,6 +10,7 @@ mod other_attempts;
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::errors::{fail, in_item_terms};
+use super::item_projection::is_retried;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -52,7 +53,7 @@ pub(super) async fn run(
         projection,
     };
     let mut validated = finding.validate(run).await?;
-    if get(&validated, "retriedStmtId").is_some() {
+    if is_retried(&validated) {
         return finding.of_image(run, &validated).await;
     }
     if command.upsert
@@ -99,12 +100,11 @@ pub(super) async fn before(
     run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
     task: &ItemUpdate<'_>,
-    projection: &Projection,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let finding = LocatedFindAndModify {
         command,
         task,
-        projection,
+        projection: &Projection::All,
     };
     finding.before(run).await
 }
@@ -116,6 +116,14 @@ struct LocatedFindAndModify<'t> {
 }
 
 impl LocatedFindAndModify<'_> {
+    /// For the reply of a retried command. mongod then returns the whole document.
+    fn whole(&self) -> Self {
+        Self {
+            projection: &Projection::All,
+            ..*self
+        }
+    }
+
     /// Executes the plan for the item.
     async fn go_on(
         &self,
@@ -170,6 +178,7 @@ impl LocatedFindAndModify<'_> {
         }
         match upsert::insert_missing(run, self.task).await? {
             Upserted::Made(item, answer) => self.made(run, &item, &answer).map(Some),
+            Upserted::Before => self.inserted(run).await,
             Upserted::Overtaken => Ok(None),
             Upserted::Failed(error) => Err(fail(run, &error).await?.into()),
         }
@@ -244,7 +253,7 @@ impl LocatedFindAndModify<'_> {
         let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
             return Ok(InPlaceOutcome::Missed);
         };
-        if get(&answer, "retriedStmtId").is_some() {
+        if is_retried(&answer) {
             return self.of_image(run, &answer).await.map(InPlaceOutcome::Done);
         }
         let stored = items(run.shape, bucket).and_then(|items| element(items, 0));
@@ -279,7 +288,7 @@ impl LocatedFindAndModify<'_> {
         let place = self.place_in_image(run, image).await?;
         let items = items(run.shape, image);
         let stored = items.zip(place).and_then(|(items, place)| element(items, place));
-        let item = stored.and_then(|stored| self.item(run, image, stored));
+        let item = stored.and_then(|stored| self.whole().item(run, image, stored));
         let item = item.ok_or_else(image_missing)?;
         Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
     }
@@ -324,7 +333,7 @@ impl LocatedFindAndModify<'_> {
         };
         let mut last = single("n", 1);
         last.append(cstr!("updatedExisting"), true);
-        let shown = self.shown(run, &item)?;
+        let shown = self.whole().shown(run, &item)?;
         let mut reply = reply(&last, Some(&shown), &RawDocumentBuf::new());
         reply.append(cstr!("retriedStmtId"), id);
         Ok(reply)

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::{RawBson, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use super::unique_values::{RefusedStatement, UniqueValues};
 use super::validity::Validity;
@@ -339,6 +339,14 @@ impl<'a> InsertBatch<'a> {
 
     pub(super) fn item(&self, placed: Placed) -> Option<&Item> {
         self.groups.get(placed.group)?.item(placed.position)
+    }
+
+    /// The `_id` of the item with this client's index.
+    pub(super) fn id(&self, index: usize) -> Option<RawBsonRef<'_>> {
+        let groups = self.groups.iter();
+        let items = groups.flat_map(|group| (0..).map_while(|position| group.item(position)));
+        let mut items = items.filter(|item| item.index() == index);
+        items.next()?.id().map(RawBson::as_raw_bson_ref)
     }
 
     /// Fails each pending item with a write conflict.

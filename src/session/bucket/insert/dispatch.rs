@@ -11,7 +11,7 @@ use super::write_concern::Concern;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
-use crate::command::write_batch::command_ranges;
+use crate::command::write_batch::{command_ranges, lookup_parts};
 use crate::pattern::bucket::insert::{
     Failure, InsertStatement, StatementKind, StatementOutcome, WriteGuarantee, failure, is_reserved_together,
     reserve_together,
@@ -85,7 +85,7 @@ pub(super) async fn send(
         let chosen = statements.iter().filter(|statement| statement.kind == kind);
         let (reserved, mut chosen): (Vec<&InsertStatement>, Vec<&InsertStatement>) =
             chosen.partition(|statement| is_reserved_together(run.shape, &batch.groups, statement));
-        for part in reserved.chunks(MAX_TOGETHER) {
+        for part in lookup_parts(&reserved, MAX_TOGETHER, |statement| statement.document.as_bytes().len()) {
             match part {
                 [alone] => chosen.push(alone),
                 _ => together.push(as_one(run, batch, part, options)),

@@ -6,11 +6,12 @@ use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::batch::{InsertBatch, Placed};
 use super::unique_values::{self, EarlierKeys, KeysFound, UniqueKeyLookup, key_lookups};
-use crate::command::document::{put, single};
+use crate::command::document::{put, single, size};
 use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
+use crate::command::write_batch::lookup_parts;
 use crate::pattern::bucket::insert::{
     HeadLookup, HeaderFields, IdSet, KeyBatch, WriteGuarantee, append_facts_query, ids_query,
 };
@@ -64,7 +65,8 @@ pub(super) type Suspects = Vec<TakenItem>;
 /// them.
 pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
     let mut found = find_stored(run, batch).await?;
-    if !found.keys.is_empty() && unique_values::learn_again(run, batch).await? {
+    let concerns_index = !found.keys.is_empty() || batch.unique.has_refusal();
+    if concerns_index && unique_values::learn_again(run, batch).await? {
         found = find_stored(run, batch).await?;
     }
     let mut suspects = taken(run, batch, &found);
@@ -121,7 +123,7 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
     let unique = run.shape.item_ids() == ItemIds::Unique;
     let suspects = groups().filter(|(_, group)| unique && group.ids_are_suspect());
     let ids: Vec<&RawBson> = suspects.flat_map(|(_, group)| pending_ids(group)).collect();
-    for ids in ids.chunks(MAX_IN_QUERY) {
+    for ids in lookup_parts(&ids, MAX_IN_QUERY, |id| size(*id)) {
         let mut find = single("find", run.namespace.collection);
         ids_query(run.shape, ids.iter().copied(), &mut find);
         find.append(cstr!("batchSize"), BATCH_SIZE);
@@ -144,7 +146,7 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
         .filter(|(_, group)| group.has_work() && group.is_lost())
         .filter_map(|(number, group)| Some((number, group.item(0)?)))
         .collect();
-    for lost in lost.chunks(MAX_IN_QUERY) {
+    for lost in lookup_parts(&lost, MAX_IN_QUERY, |(_, item)| item.identity().len()) {
         let numbers = lost.iter().map(|(number, _)| *number);
         match HeadLookup::of(run.shape, lost.iter().map(|(_, item)| *item), fields) {
             HeadLookup::Together(pipeline) => {

@@ -56,9 +56,14 @@ pub(super) struct UniqueValues {
     looked_up: HashSet<Placed>,
 }
 
-/// The keys of an item in each index. Empty if the item was not pending.
+/// The keys of an item. Empty if the item was not pending.
 #[derive(Clone, Debug, Default)]
-struct ItemKeys(Vec<Vec<IndexKey>>);
+struct ItemKeys {
+    /// The keys in each index, or in those before the first one that refuses the item.
+    keys: Vec<Vec<IndexKey>>,
+    /// Why the next index refuses the item, as mongod's does.
+    refusal: Option<NoKeys>,
+}
 
 impl UniqueValues {
     /// Records a refused statement.
@@ -66,10 +71,27 @@ impl UniqueValues {
         self.refused = Some(refused);
     }
 
+    fn of_item(&self, placed: Placed) -> Option<&ItemKeys> {
+        self.keys.get(placed.group)?.get(placed.position)
+    }
+
     fn keys(&self, placed: Placed) -> impl Iterator<Item = (&UniqueIndex, &[IndexKey])> {
-        let keys = self.keys.get(placed.group).and_then(|group| group.get(placed.position));
-        let keys = keys.map(|keys| keys.0.as_slice()).unwrap_or_default();
-        self.indexes.iter().zip(keys.iter().map(Vec::as_slice))
+        let keys = self.of_item(placed).map(|item| item.keys.as_slice());
+        self.indexes
+            .iter()
+            .zip(keys.unwrap_or_default().iter().map(Vec::as_slice))
+    }
+
+    /// The error of the index that refuses an item.
+    fn refusal(&self, run: &BucketCommand<'_>, placed: Placed) -> Option<WriteError> {
+        let item = self.of_item(placed)?;
+        let index = self.indexes.get(item.keys.len())?;
+        Some(index.without_keys(run.namespace, item.refusal?))
+    }
+
+    /// Whether an index refuses an item.
+    pub(super) fn has_refusal(&self) -> bool {
+        self.keys.iter().flatten().any(|item| item.refusal.is_some())
     }
 
     /// The keys of an item in the index at this position.
@@ -80,7 +102,7 @@ impl UniqueValues {
 
     /// The keys of all items in the index at this position.
     fn all_in(&self, index: usize) -> impl Iterator<Item = &IndexKey> {
-        let of_items = self.keys.iter().flatten().filter_map(move |keys| keys.0.get(index));
+        let of_items = self.keys.iter().flatten().filter_map(move |item| item.keys.get(index));
         of_items.flatten()
     }
 
@@ -193,14 +215,17 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Vec<ItemWi
                 match keys {
                     Ok(keys) => {
                         bytes = keys.iter().map(IndexKey::bytes).fold(bytes, usize::saturating_add);
-                        of_item.0.push(keys);
+                        of_item.keys.push(keys);
                     }
-                    // mongod refuses the item, unless it finds another mistake first.
-                    Err(NoKeys::ParallelArrays { .. }) if !batch.in_transaction() => of_item.0.push(Vec::new()),
+                    // The item can have a key of another item in an index before this one.
+                    Err(refusal @ NoKeys::ParallelArrays { .. }) => {
+                        of_item.refusal = Some(refusal);
+                        break;
+                    }
                     Err(reason) => {
                         let placed = Placed { group, position };
                         without_key.push(ItemWithoutKey { placed, index, reason });
-                        of_item.0.clear();
+                        of_item.keys.clear();
                         break;
                     }
                 }
@@ -271,13 +296,14 @@ impl KeysFound {
         }
     }
 
-    /// The error of an item with a key that is held.
+    /// The error of an item with a key that is held, or that an index refuses.
     pub(super) fn error(&self, run: &BucketCommand<'_>, unique: &UniqueValues, placed: Placed) -> Option<WriteError> {
-        unique.keys(placed).enumerate().find_map(|(number, (index, keys))| {
+        let duplicate = unique.keys(placed).enumerate().find_map(|(number, (index, keys))| {
             let held = self.0.get(&number)?;
             let key = keys.iter().find(|key| held.contains(key))?;
             Some(index.duplicate(run.namespace, key))
-        })
+        });
+        duplicate.or_else(|| unique.refusal(run, placed))
     }
 }
 

@@ -8,11 +8,11 @@
 use bson::raw::RawBson;
 
 use super::batch::{InsertBatch, Placed};
-use crate::command::error::WriteError;
+use crate::command::error::{ErrorCode, WriteError};
 use crate::command::insert::Insert;
 use crate::pattern::bucket::item::Item;
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::invalid_item::{are_valid, errors, not_found, with_id};
+use crate::session::bucket::invalid_item::{are_valid, bypasses, errors, not_found, with_id};
 use crate::session::error::RunError;
 
 /// Refused statements without an invalid item, after which the items are refused.
@@ -32,6 +32,34 @@ impl Validity {
     pub(super) fn report(&mut self) {
         self.is_refused = true;
     }
+}
+
+/// Replaces the errors of refused items that do not satisfy the validator. mongod evaluates it before it adds an
+/// item to an index.
+pub(super) async fn precede_indexes(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
+    let validator = run.collection.as_ref().and_then(|ready| ready.validator.clone());
+    let Some(validator) = validator.filter(|_| !bypasses(run)) else {
+        return Ok(());
+    };
+    let command = Insert::parse(run.context.head)?;
+    let of_index = [ErrorCode::DuplicateKey, ErrorCode::CannotIndexParallelArrays].map(ErrorCode::number);
+    let mut places = Vec::new();
+    let mut documents = Vec::new();
+    for (place, (index, error)) in batch.failed.iter().enumerate() {
+        if let Some(document) = command.documents.get(*index).filter(|_| of_index.contains(&error.code)) {
+            places.push(place);
+            documents.push(with_id(document, batch.id(*index)));
+        }
+    }
+    if documents.is_empty() || are_valid(run, &validator, &documents).await? {
+        return Ok(());
+    }
+    for (place, invalid) in places.into_iter().zip(errors(run, &documents).await?) {
+        if let (Some((_, error)), Some(invalid)) = (batch.failed.get_mut(place), invalid) {
+            *error = invalid;
+        }
+    }
+    Ok(())
 }
 
 /// Evaluates the validator if the next statements need it. Refuses items that do not satisfy it.

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use bson::raw::{RawArrayBuf, RawDocument};
 
-use crate::command::document::single;
+use crate::command::document::{single, size};
+use crate::command::write_batch::lookup_parts;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::key::same_bytes;
 use crate::session::bucket::command::BucketCommand;
@@ -104,7 +105,7 @@ pub(super) async fn find_all_again(
     items: &[LocatedItem],
 ) -> Result<Option<Vec<LocatedItem>>, RunError> {
     let mut all = Vec::new();
-    for items in items.chunks(MAX_TOGETHER) {
+    for items in lookup_parts(items, MAX_TOGETHER, |item| item.id().map_or(0, size)) {
         let mut order: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut ids = RawArrayBuf::new();
         for (place, item) in items.iter().enumerate() {

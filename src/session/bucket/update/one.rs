@@ -156,6 +156,7 @@ pub(super) async fn none_matched(
     }
     Ok(match upsert::insert_missing(run, task).await? {
         Upserted::Made(item, answer) => Some(made(get(&item, "_id").map(RawBson::from), answer)),
+        Upserted::Before => super::inserted_before(run, task).await?,
         Upserted::Overtaken => None,
         Upserted::Failed(error) => Some(failed(validated.clone(), error)),
     })

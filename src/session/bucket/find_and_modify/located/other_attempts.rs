@@ -3,9 +3,8 @@
 
 use bson::raw::{RawDocumentBuf, cstr};
 
-use super::LocatedFindAndModify;
+use super::{LocatedFindAndModify, is_retried};
 use crate::command::arguments::with_replaced;
-use crate::command::document::get;
 use crate::pattern::bucket::update_by_position::Planned;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::update::is_relocated;
@@ -51,7 +50,7 @@ impl LocatedFindAndModify<'_> {
     }
 
     /// The reply of an attempt that inserted the item of the upsert.
-    async fn inserted(&self, run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+    pub(super) async fn inserted(&self, run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
         if !self.command.upsert {
             return Ok(None);
         }
@@ -61,7 +60,7 @@ impl LocatedFindAndModify<'_> {
         // The item is built again, not read: a command always builds the same item, and the stored one
         // may have been changed since.
         let item = with_replaced(&made, &[("_id", Some(id.as_raw_bson_ref()))]);
-        let mut made = self.made(run, &item, &answer)?;
+        let mut made = self.whole().made(run, &item, &answer)?;
         made.append(cstr!("retriedStmtId"), self.task.statement_id.unwrap_or_default());
         Ok(Some(made))
     }
@@ -73,9 +72,10 @@ impl LocatedFindAndModify<'_> {
             return Ok(None);
         }
         let answer = self.validate(run).await?;
-        match get(&answer, "retriedStmtId") {
-            Some(_) => self.of_image(run, &answer).await.map(Some),
-            None => Ok(None),
+        if is_retried(&answer) {
+            self.of_image(run, &answer).await.map(Some)
+        } else {
+            Ok(None)
         }
     }
 }

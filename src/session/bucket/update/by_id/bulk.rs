@@ -13,10 +13,11 @@ use std::ops::Range;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{FailedStatement, ItemUpdateById, is_found, looking, send};
-use crate::command::document::{as_whole_number, get, single};
+use crate::command::document::{as_whole_number, get, single, size};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
+use crate::command::write_batch::lookup_parts;
 use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::insert::{IdSet, ids_query, is_too_large};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -241,7 +242,8 @@ impl Bulk<'_> {
     /// The positions of statements whose `_id`s are stored.
     async fn with_stored_ids(&self, run: &mut BucketCommand<'_>, positions: &[usize]) -> Result<Vec<usize>, RunError> {
         let id = |position: &usize| self.changes.get(*position).map(|change| &change.id);
-        let finds = positions.chunks(MAX_IDS).map(|positions| {
+        let parts = lookup_parts(positions, MAX_IDS, |position| id(position).map_or(0, size));
+        let finds = parts.map(|positions| {
             let mut find = single("find", run.namespace.collection);
             ids_query(run.shape, positions.iter().filter_map(id), &mut find);
             run.context.inherited().append_to_read_of_write(&mut find);
