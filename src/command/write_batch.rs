@@ -16,7 +16,7 @@ pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
 /// The most bytes of statements in one internal command that has them in a document sequence. Leaves room for
 /// the rest of a message of 48,000,000 bytes.
 const MAX_SEQUENCE_BYTES: usize = 40_000_000;
-/// The most bytes of values to look up in one command. A command can contain them twice in its body of 16 MiB.
+/// The most bytes of values to look up in one command. Its body of 16 MiB can contain them twice.
 const MAX_LOOKUP_BYTES: usize = 4 << 20;
 
 /// The ranges of statements, or of documents to insert, that fit one command each, in a document sequence.
@@ -45,8 +45,8 @@ pub fn command_ranges_within(sizes: impl IntoIterator<Item = usize>, most_bytes:
     ranges
 }
 
-/// Consecutive parts of values to look up, for the body of one command each: at most `most` values, and at most
-/// [`MAX_LOOKUP_BYTES`] bytes or one value. `size` is the size of a value in bytes.
+/// Consecutive parts of values to look up, for the body of one command each: at most `most` values, with at
+/// most [`MAX_LOOKUP_BYTES`] bytes, or one value. `size` is the size of a value in bytes.
 pub fn lookup_parts<T>(values: &[T], most: usize, size: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
     let parts = values.chunks(most);
     parts.flat_map(move |part| {

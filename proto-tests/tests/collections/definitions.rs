@@ -211,8 +211,8 @@ impl Comparison {
         Ok(state)
     }
 
-    /// The names of a listing's documents on either side, in any order, in batches of this size. Both sides have
-    /// as many documents in the first batch.
+    /// The names of a listing's documents on either side, in any order, in batches of this size. Both sides
+    /// have as many documents in the first batch.
     fn listed(&mut self, options: &Document, batch_size: Option<i32>) -> Result<()> {
         let names = self.names();
         let mut command = doc! { "listCollections": 1 };

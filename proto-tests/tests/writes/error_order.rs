@@ -181,7 +181,7 @@ fn the_error_has_the_types_of_the_refused_document() -> Result<()> {
             let stored = [doc! { "_id": 1, "k": stored, "v": 5 }];
             let refused = doc! { "_id": 2, "k": refused, "v": 5.0 };
             let other = doc! { "_id": 3, "k": 2, "v": 6 };
-            inserted_alike(&mut sides, &stored, &[refused.clone()]).with_context(|| context.clone())?;
+            inserted_alike(&mut sides, &stored, std::slice::from_ref(&refused)).with_context(|| context.clone())?;
             inserted_alike(&mut sides, &stored, &[refused.clone(), other.clone()]).with_context(|| context.clone())?;
             inserted_alike(&mut sides, &stored, &[other.clone(), refused.clone()]).with_context(|| context.clone())?;
             inserted_alike(&mut sides, &[], &[stored[0].clone(), refused.clone(), other])

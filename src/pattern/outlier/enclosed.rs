@@ -15,8 +15,8 @@ use crate::pattern::shapes::OutlierShape;
 /// The field of the enclosed document. The control of a base document has none of that name.
 const DOCUMENT: &str = "document";
 
-/// A client's pipeline, with a last stage that encloses documents with fields of the proxy's names. `None`: it
-/// returns no such document.
+/// A client's pipeline, with a last stage that encloses documents with fields of the proxy's names. `None`:
+/// it returns no such document.
 #[must_use]
 pub fn enclosing(shape: &OutlierShape, pipeline: &[impl AsRef<RawDocument>]) -> Option<RawArrayBuf> {
     let stages = || pipeline.iter().map(AsRef::as_ref);

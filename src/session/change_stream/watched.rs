@@ -66,9 +66,9 @@ impl Watched {
         images
     }
 
-    /// The stage of mongod's stream on a database that removes the images of other collections than shaped ones,
-    /// as far as the client has not requested them: an event with both images may exceed 16 MB. `None`: the client
-    /// has requested all.
+    /// The stage of mongod's stream on a database that removes images of other collections than shaped ones.
+    /// Those that the client has requested are kept. An event with both images may exceed 16 MB. `None`: the
+    /// client has requested both.
     pub(super) fn without_unrequested(&self, requested: Images) -> Option<RawDocumentBuf> {
         let mut names = RawArrayBuf::new();
         for configured in self.shapes.configured_namespaces() {

@@ -176,8 +176,8 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     }
 }
 
-/// Closes the cursor of a pipeline if the batch has the last document of the limit, as mongod closes that of a
-/// `find`. `left`: the number of documents up to the limit.
+/// Closes the cursor of a pipeline if the batch has the last document of the limit, as mongod closes that of
+/// a `find`. `left`: the number of documents up to the limit.
 async fn within_limit(
     run: &mut OutlierCommand<'_>,
     answer: RawDocumentBuf,

@@ -30,8 +30,8 @@ pub(super) enum Replaceable {
 
 impl OutlierCommand<'_> {
     /// Reads the stored document with that `_id` before it is replaced. If its array exceeds the threshold
-    /// and the document matches, it is split first. `None`: it does not exist, or does not match although it is
-    /// too long or the filter demands a distance, which cannot be evaluated on a copy.
+    /// and the document matches, it is split first. `None`: it does not exist, or does not match although it
+    /// is too long or the filter demands a distance, which cannot be evaluated on a copy.
     pub(super) async fn replaceable(
         &mut self,
         selector: DocumentSelector<'_>,

@@ -41,8 +41,8 @@ fn has_positional(part: &RawDocument) -> bool {
 }
 
 impl OutlierCommand<'_> {
-    /// The filter for the copy of a document that matches `filter`: without conditions on distances, for which
-    /// the scratch collection has no index. `parts`: the update and the projection.
+    /// The filter for the copy of a document that matches `filter`: without conditions on distances, for
+    /// which the scratch collection has no index. `parts`: the update and the projection.
     ///
     /// # Errors
     /// A positional `$` beside a condition on a distance, which may determine its element.

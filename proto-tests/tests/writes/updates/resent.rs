@@ -48,7 +48,7 @@ fn projected(ids: ItemIds) -> Vec<Document> {
         (doc! { "u": 22, "k": 1 }, doc! { "remove": true }),
         (
             doc! { "u": 50, "k": 1 },
-            doc! { "update": { "$set": { "n": 1 }, "$setOnInsert": { "_id": 50 } }, "upsert": true },
+            doc! { "update": { "$inc": { "n": 1 }, "$setOnInsert": { "_id": 50 } }, "upsert": true },
         ),
     ];
     if ids == ItemIds::Unique {
@@ -58,7 +58,7 @@ fn projected(ids: ItemIds) -> Vec<Document> {
             (doc! { "_id": 25 }, doc! { "remove": true }),
             (
                 doc! { "_id": 51, "k": 1 },
-                doc! { "update": { "$set": { "n": 1 } }, "upsert": true },
+                doc! { "update": { "$inc": { "n": 1 } }, "upsert": true },
             ),
         ]);
     }

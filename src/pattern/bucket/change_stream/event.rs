@@ -45,8 +45,8 @@ pub enum EventError {
     Malformed,
 }
 
-/// Whether the changed document has the fields of a bucket of the shape, as far as the event has images. Otherwise
-/// the collection had another layout then, or the document was not written by a proxy.
+/// Whether the changed document has the fields of a bucket of the shape, as far as the event has images.
+/// Otherwise the collection had another layout then, or the document was not written by a proxy.
 #[must_use]
 pub fn is_of_shape(shape: &BucketShape, event: &RawDocument) -> bool {
     let images = ["fullDocumentBeforeChange", "fullDocument"].map(|name| get(event, name)?.as_document());
@@ -111,8 +111,8 @@ impl ItemEvents {
         !self.moving.is_empty()
     }
 
-    /// The events of items for an event of a page: `insert`, `update`, `replace` or `delete`. A document that is
-    /// no page has none. `skipped`: the number of events that the client has received before.
+    /// The events of items for an event of a page: `insert`, `update`, `replace` or `delete`. A document that
+    /// is no page has none. `skipped`: the number of events that the client has received before.
     ///
     /// # Errors
     /// If the event lacks an image, a token or a time.

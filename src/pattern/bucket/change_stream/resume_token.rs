@@ -61,8 +61,8 @@ impl UpstreamToken {
         Some(Self { data, rest })
     }
 
-    /// Whether the event is of the collection with this UUID. mongod's token contains the UUID as in a key of an
-    /// index: the type of binary data, the length, the subtype, and the bytes.
+    /// Whether the event is of the collection with this UUID. mongod's token contains the UUID as in a key of
+    /// an index: the type of binary data, the length, the subtype, and the bytes.
     #[must_use]
     pub fn is_of_collection(&self, uuid: &Binary) -> bool {
         uuid.to_uuid().is_ok_and(|uuid| {

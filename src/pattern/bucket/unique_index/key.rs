@@ -258,8 +258,8 @@ fn entries(elements: &RawArray) -> Vec<RawBsonRef<'_>> {
     entries
 }
 
-/// The one of a page and its item that has the item's value at a path in the key. The item has the value if its type
-/// differs from the canonical one.
+/// The document that has an item's value at a path in the key: the item if the value's type differs from the
+/// canonical one, otherwise its page.
 fn with_key_field<'a>(page: &'a RawDocument, item: &'a RawDocument, path: &str) -> &'a RawDocument {
     let root = path.split('.').next().unwrap_or(path);
     if get(item, root).is_some() { item } else { page }

@@ -341,12 +341,12 @@ impl<'a> InsertBatch<'a> {
         self.groups.get(placed.group)?.item(placed.position)
     }
 
-    /// The `_id` of the item with this client's index.
-    pub(super) fn id(&self, index: usize) -> Option<RawBsonRef<'_>> {
+    /// The `_id`s of the items, by the client's index.
+    pub(super) fn ids(&self) -> HashMap<usize, RawBsonRef<'_>> {
         let groups = self.groups.iter();
         let items = groups.flat_map(|group| (0..).map_while(|position| group.item(position)));
-        let mut items = items.filter(|item| item.index() == index);
-        items.next()?.id().map(RawBson::as_raw_bson_ref)
+        let ids = items.filter_map(|item| Some((item.index(), item.id()?.as_raw_bson_ref())));
+        ids.collect()
     }
 
     /// Fails each pending item with a write conflict.

@@ -34,8 +34,8 @@ impl Validity {
     }
 }
 
-/// Replaces the errors of refused items that do not satisfy the validator. mongod evaluates it before it adds an
-/// item to an index.
+/// Replaces the errors of indexes for items that do not satisfy the validator. mongod evaluates it before it
+/// adds an item to an index.
 pub(super) async fn precede_indexes(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     let validator = run.collection.as_ref().and_then(|ready| ready.validator.clone());
     let Some(validator) = validator.filter(|_| !bypasses(run)) else {
@@ -43,15 +43,19 @@ pub(super) async fn precede_indexes(run: &mut BucketCommand<'_>, batch: &mut Ins
     };
     let command = Insert::parse(run.context.head)?;
     let of_index = [ErrorCode::DuplicateKey, ErrorCode::CannotIndexParallelArrays].map(ErrorCode::number);
-    let mut places = Vec::new();
-    let mut documents = Vec::new();
-    for (place, (index, error)) in batch.failed.iter().enumerate() {
-        if let Some(document) = command.documents.get(*index).filter(|_| of_index.contains(&error.code)) {
-            places.push(place);
-            documents.push(with_id(document, batch.id(*index)));
-        }
+    let failed = batch.failed.iter().enumerate();
+    let places = failed.filter(|(_, (_, error))| of_index.contains(&error.code));
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    if places.is_empty() {
+        return Ok(());
     }
-    if documents.is_empty() || are_valid(run, &validator, &documents).await? {
+    let ids = batch.ids();
+    let documents = places.iter().filter_map(|place| {
+        let (index, _) = batch.failed.get(*place)?;
+        Some(with_id(command.documents.get(*index)?, ids.get(index).copied()))
+    });
+    let documents: Vec<_> = documents.collect();
+    if are_valid(run, &validator, &documents).await? {
         return Ok(());
     }
     for (place, invalid) in places.into_iter().zip(errors(run, &documents).await?) {
