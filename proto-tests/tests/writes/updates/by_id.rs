@@ -282,8 +282,7 @@ fn an_update_that_is_sent_again_is_done_once() -> Result<()> {
         ),
         numbered(
             3,
-            doc! { "findAndModify": COLLECTION, "query": { "_id": 3 }, "update": { "$inc": { "n": 1 } }, "new": true,
-            "fields": { "n": 1 } },
+            doc! { "findAndModify": COLLECTION, "query": { "_id": 3 }, "update": { "$inc": { "n": 1 } }, "new": true },
         ),
         numbered(4, update(doc! { "_id": 3 }, doc! { "k": 0, "at": at(3), "n": 100 })),
     ];
