@@ -36,21 +36,33 @@ fn item(number: i64) -> Document {
 }
 
 impl Sharded {
-    fn open(kind: Kind) -> Result<Self> {
+    /// Two collections that are not sharded yet.
+    fn unsharded() -> Result<Self> {
         let cluster = cluster::shared();
         let sides = Sides::at(shape(), (cluster.uri(), cluster.router_addresses()[0]))?;
-        let sharded = Self { cluster, sides };
-        cluster.shard_collection(&sharded.namespace(), &doc! { KEY: 1 }, kind)?;
+        Ok(Self { cluster, sides })
+    }
+
+    fn open(kind: Kind) -> Result<Self> {
+        let sharded = Self::unsharded()?;
+        sharded.shard(kind)?;
         Ok(sharded)
     }
 
     fn with_items() -> Result<Self> {
         let mut sharded = Self::open(Kind::Ranged)?;
-        let items: Vec<Document> = (0..100).map(item).collect();
-        sharded
-            .sides
-            .alike(&doc! { "insert": COLLECTION, "documents": items })?;
+        sharded.insert_items()?;
         Ok(sharded)
+    }
+
+    fn shard(&self, kind: Kind) -> Result<()> {
+        self.cluster.shard_collection(&self.namespace(), &doc! { KEY: 1 }, kind)
+    }
+
+    fn insert_items(&mut self) -> Result<()> {
+        let items: Vec<Document> = (0..100).map(item).collect();
+        self.sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
+        Ok(())
     }
 
     fn namespace(&self) -> String {
@@ -194,6 +206,43 @@ fn reads_by_an_index_return_the_items_of_all_shards() -> Result<()> {
         anyhow::Ok(values)
     };
     ensure!(values(&plain)? == values(&shaped)?, "{plain}\n{shaped}");
+    Ok(())
+}
+
+/// The collection keeps its UUID, so a proxy that has checked it before does not know.
+#[test]
+fn a_collection_is_sharded_after_its_first_use() -> Result<()> {
+    let mut sharded = Sharded::unsharded()?;
+    sharded.insert_items()?;
+    let index = doc! { "name": "n", "key": { "n": 1, "date": 1 } };
+    sharded
+        .sides
+        .run(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+    let read = doc! { "find": COLLECTION, "filter": { "n": 7 }, "sort": { "date": 1 }, "limit": 3 };
+    let mut proxies = Vec::new();
+    for _ in commands() {
+        let proxy = sharded.sides.another_proxy()?;
+        sharded.sides.shaped = Connection::open(proxy.address())?;
+        sharded.alike_documents(&read)?;
+        proxies.push(proxy);
+    }
+    sharded.shard(Kind::Ranged)?;
+    let pages = sharded.pages()?;
+    ensure!(!pages.contains(&0), "{pages:?}");
+    for (number, (mut command, proxy)) in (0_i64..).zip(commands().into_iter().zip(&proxies)) {
+        // Without a number, the documents of an insert that a mongos refuses are not sent again.
+        if command.contains_key("insert") {
+            command.insert("lsid", lsid("sharded"));
+            command.insert("txnNumber", number);
+        }
+        sharded.sides.shaped = Connection::open(proxy.address())?;
+        sharded.alike_documents(&read)?;
+        let [plain, mut shaped] = sharded.sides.run(&command)?;
+        // The proxy has sent it twice.
+        shaped.remove("retriedStmtIds");
+        ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");
+        sharded.sides.check()?;
+    }
     Ok(())
 }
 

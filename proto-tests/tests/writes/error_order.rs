@@ -16,19 +16,16 @@ static NUMBER: AtomicI64 = AtomicI64::new(1);
 /// Inserts the documents in several ways: each is stored or refused with the same error. `stored` are in the
 /// collection before.
 fn inserted_alike(sides: &mut Sides, stored: &[Document], documents: &[Document]) -> Result<()> {
-    for ordered in [true, false] {
-        let insert = doc! { "insert": COLLECTION, "documents": documents.to_vec(), "ordered": ordered };
-        let mut retryable = insert.clone();
-        retryable.extend(doc! { "lsid": {}, "txnNumber": NUMBER.fetch_add(1, Ordering::Relaxed) });
-        for command in [&insert, &retryable] {
-            restore(sides, stored)?;
-            same(sides.run(command)?).with_context(|| command.to_string())?;
-            sides.check()?;
-        }
+    let insert = |ordered: bool| doc! { "insert": COLLECTION, "documents": documents.to_vec(), "ordered": ordered };
+    let mut retryable = insert(false);
+    retryable.extend(doc! { "lsid": {}, "txnNumber": NUMBER.fetch_add(1, Ordering::Relaxed) });
+    for command in [&insert(true), &retryable] {
         restore(sides, stored)?;
-        in_transaction(sides, &insert).with_context(|| format!("in a transaction: {insert}"))?;
+        same(sides.run(command)?).with_context(|| command.to_string())?;
+        sides.check()?;
     }
-    Ok(())
+    restore(sides, stored)?;
+    in_transaction(sides, &insert(true)).with_context(|| format!("in a transaction: {documents:?}"))
 }
 
 fn restore(sides: &mut Sides, stored: &[Document]) -> Result<()> {
@@ -92,7 +89,7 @@ fn an_invalid_duplicate_is_reported_as_invalid() -> Result<()> {
         for duplicate in duplicates {
             let others = [item(11, 1, 0, 11), item(12, k, 0, 2), item(13, 2, 0, 13)];
             inserted_alike(&mut sides, &stored, std::slice::from_ref(&duplicate))?;
-            for place in 0..=others.len() {
+            for place in [0, others.len()] {
                 let mut documents = others.to_vec();
                 documents.insert(place, duplicate.clone());
                 inserted_alike(&mut sides, &stored, &documents)?;
@@ -145,7 +142,7 @@ fn the_first_index_that_refuses_a_document_is_reported() -> Result<()> {
                 [item(11, 1, 11, &bson!(11), 11), item(12, 2, 12, &bson!(12), 12)],
                 [item(11, k, 11, &bson!(11), 2), item(12, k, 12, &bson!(12), 12)],
             ] {
-                for place in 0..=others.len() {
+                for place in [0, others.len()] {
                     let mut documents = others.to_vec();
                     documents.insert(place, refused.clone());
                     inserted_alike(&mut sides, &stored, &documents)?;
@@ -173,16 +170,14 @@ fn the_error_has_the_types_of_the_refused_document() -> Result<()> {
     };
     for key in [doc! { "k": 1, "v": 1 }, doc! { "v": -1, "k": -1 }, doc! { "k": 1 }] {
         sides.alike(&unique(key.clone()))?;
-        for (stored, refused) in types()
-            .into_iter()
-            .flat_map(|one| types().map(|other| (one.clone(), other)))
-        {
+        let stored_types = types().map(|stored| (stored, bson!(1.0)));
+        let refused_types = types().map(|refused| (bson!(1), refused));
+        for (stored, refused) in stored_types.into_iter().chain(refused_types) {
             let context = format!("{key}: {refused:?} beside {stored:?}");
             let stored = [doc! { "_id": 1, "k": stored, "v": 5 }];
             let refused = doc! { "_id": 2, "k": refused, "v": 5.0 };
             let other = doc! { "_id": 3, "k": 2, "v": 6 };
             inserted_alike(&mut sides, &stored, std::slice::from_ref(&refused)).with_context(|| context.clone())?;
-            inserted_alike(&mut sides, &stored, &[refused.clone(), other.clone()]).with_context(|| context.clone())?;
             inserted_alike(&mut sides, &stored, &[other.clone(), refused.clone()]).with_context(|| context.clone())?;
             inserted_alike(&mut sides, &[], &[stored[0].clone(), refused.clone(), other])
                 .with_context(|| context.clone())?;

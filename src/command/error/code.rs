@@ -46,6 +46,8 @@ pub enum ErrorCode {
     EmptyFieldName = 56,
     /// The server does not have the command.
     CommandNotFound = 59,
+    /// A statement on a sharded collection that leads to no shard.
+    ShardKeyNotFound = 61,
     /// A change of an immutable field.
     ImmutableField = 66,
     /// An index that cannot be created.
@@ -150,6 +152,7 @@ impl ErrorCode {
             Self::InvalidDbRef => "InvalidDBRef",
             Self::EmptyFieldName => "EmptyFieldName",
             Self::CommandNotFound => "CommandNotFound",
+            Self::ShardKeyNotFound => "ShardKeyNotFound",
             Self::ImmutableField => "ImmutableField",
             Self::CannotCreateIndex => "CannotCreateIndex",
             Self::IndexAlreadyExists => "IndexAlreadyExists",

@@ -1,7 +1,9 @@
 //! Which commands on a bucket collection are executed behind a mongos, and how statements reach a shard.
 //!
 //! A collection that is not sharded is on one shard, and the mongos passes its commands on to that shard. So they
-//! have the results that they would have on the shard's replica set.
+//! have the results that they would have on the shard's replica set. An application can shard it at any moment,
+//! which leaves its UUID as it is. So reads never depend on whether it is sharded, and a write that a mongos
+//! refuses for that reason is executed again.
 //!
 //! On a sharded collection, a statement that upserts, every `findAndModify`, and every other statement that changes
 //! one document, has the key of its page (`pattern::bucket::targeting`).
@@ -9,12 +11,14 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::command::BucketCommand;
-use crate::command::error::CommandError;
+use super::retry_on_swap::{CommandReply, write_errors};
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::registry::Command;
 use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item_index::is_simple;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::targeting;
+use crate::session::error::RunError;
 use crate::session::metrics::RefusalReason;
 use crate::session::upstream::UpstreamKind;
 
@@ -38,6 +42,17 @@ const SUPPORTED: [Command; 16] = [
     Command::DropIndexes,
 ];
 
+/// The errors of a mongos for a statement that does not lead to one shard.
+const NO_SHARD_KEY: [ErrorCode; 2] = [ErrorCode::ShardKeyNotFound, ErrorCode::InvalidOptions];
+
+fn lacks_shard_key(answer: &CommandReply) -> bool {
+    match answer {
+        Ok(reply) => write_errors(reply).any(|(_, error)| NO_SHARD_KEY.iter().any(|code| error.code == code.number())),
+        Err(RunError::Command(error)) => NO_SHARD_KEY.iter().any(|code| error.is(*code)),
+        Err(_) => false,
+    }
+}
+
 impl BucketCommand<'_> {
     /// Refuses a command that is not supported behind a mongos.
     pub(super) fn check_mongos(&mut self) -> Result<(), CommandError> {
@@ -55,6 +70,27 @@ impl BucketCommand<'_> {
         Err(self.refuse(RefusalReason::Cluster, &what))
     }
 
+    /// Whether a mongos merges the results of shards. An application may shard the collection at any moment.
+    pub(super) fn merges_shards(&self) -> bool {
+        self.context.upstream == UpstreamKind::Mongos
+    }
+
+    /// Learns that the collection has been sharded since it was checked, if a mongos has refused a statement that
+    /// does not name the key. Returns whether it has been.
+    pub(super) async fn learn_of_shards(&mut self, answer: &CommandReply) -> Result<bool, RunError> {
+        if !self.merges_shards() || self.is_sharded() || !lacks_shard_key(answer) {
+            return Ok(false);
+        }
+        let settings = self.context.settings;
+        settings.catalog.forget(self.namespace);
+        if self.context.head.in_transaction() {
+            return Ok(false);
+        }
+        self.collection = settings.catalog.for_reading(&mut self.catalog_session()).await?;
+        Ok(self.is_sharded())
+    }
+
+    /// Whether the collection was sharded when it was checked.
     pub(super) fn is_sharded(&self) -> bool {
         self.collection.as_ref().is_some_and(|collection| collection.is_sharded)
     }

@@ -53,7 +53,7 @@ pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
         if let Err(RunError::LayoutChanged) = answer {
             return layout_changed(run);
         }
-        if !hit_swap(&answer) {
+        if !hit_swap(&answer) && !run.learn_of_shards(&answer).await? {
             return answer;
         }
         run.context.settings.catalog.forget(run.namespace);
@@ -120,7 +120,7 @@ pub(super) fn statement_hit_swap(reply: &RawDocument) -> bool {
     write_errors(reply).any(|(_, error)| is_swap_write_error(&error))
 }
 
-fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)> + '_ {
+pub(super) fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)> + '_ {
     let errors = get(reply, "writeErrors").and_then(RawBsonRef::as_array);
     let errors = errors.into_iter().flatten().flatten();
     errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse)

@@ -132,7 +132,7 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
     // mongod refuses `explain` in a transaction and with a snapshot.
     let explains = !run.context.head.in_transaction() && !run.context.head.wants_snapshot();
     scans.retain(|scan| explains || scan.unless_array(run.shape).is_none());
-    if run.is_sharded() {
+    if run.merges_shards() {
         scans.retain(IndexScan::is_sorted);
     }
     if run.context.head.wants_new_snapshot() {
