@@ -277,7 +277,7 @@ fn dropping_beside_writers(drop_through_proxy: bool) -> Result<()> {
 fn drop_often(connection: &mut Connection, shaped: &Shaped) -> Result<()> {
     let mut direct = shaped.direct()?;
     for _ in 0..10 {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
         loop {
             let count = direct.command_ok(&doc! { "count": COLLECTION, "$db": &shaped.database })?;
             if count.get_i32("n")? > 8 {
