@@ -16,6 +16,9 @@ const HISTORY_SECONDS: u32 = 60;
 /// set wait for the next one, and mongod's default is 100.
 const JOURNAL_INTERVAL: u32 = 20;
 
+/// The environment variable with further parameters of the mongods of tests, each `name=value`, separated by commas.
+const PARAMETERS: &str = "MONGOSHAPE_MONGOD_PARAMETERS";
+
 /// How to start a mongod.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -34,7 +37,10 @@ impl Default for Options {
     fn default() -> Self {
         let mut options = Self::for_measurements(0.25);
         options.journal_interval = Some(JOURNAL_INTERVAL);
-        options.parameter(&format!("minSnapshotHistoryWindowInSeconds={HISTORY_SECONDS}"))
+        let options = options.parameter(&format!("minSnapshotHistoryWindowInSeconds={HISTORY_SECONDS}"));
+        let given = std::env::var(PARAMETERS).unwrap_or_default();
+        let given = given.split(',').filter(|parameter| !parameter.is_empty());
+        given.fold(options, Self::parameter)
     }
 }
 
@@ -54,7 +60,10 @@ impl Options {
     /// Adds a `--setParameter name=value`, such as `enableTestCommands=1` for fail points.
     #[must_use]
     pub fn parameter(mut self, parameter: &str) -> Self {
-        self.parameters.push(parameter.to_owned());
+        // mongod does not start if a parameter is there twice.
+        if !self.parameters.iter().any(|given| given == parameter) {
+            self.parameters.push(parameter.to_owned());
+        }
         self
     }
 

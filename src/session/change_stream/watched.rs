@@ -113,6 +113,11 @@ impl Watched {
         }
     }
 
+    /// Whether the collection of an event has an automatic shape.
+    pub(super) fn is_automatic(&self, event: &RawDocument) -> bool {
+        namespace_of(event).is_some_and(|namespace| self.shapes.automatic(namespace).is_some())
+    }
+
     /// Whether the event is of a collection beside one with a shape, or of a swap that puts the collection
     /// with the shape there. In a stream on the collection, such a swap is the end.
     fn is_of_maintenance(&self, event: &RawDocument, namespace: Namespace<'_>) -> bool {

@@ -26,8 +26,9 @@ use super::place::as_f64;
 const DATABASE: &str = "convert";
 const COLLECTION: &str = "items";
 const KEYS: usize = 1_000;
-/// The time before each conversion in which the clients' throughput is measured.
-const BEFORE: Duration = Duration::from_secs(10);
+/// The time before each conversion in which the clients' throughput is measured. mongod makes a checkpoint every
+/// minute, during which writes are slower: a shorter time may contain none.
+const BEFORE: Duration = Duration::from_mins(1);
 /// The longest time of a read of all documents.
 const MAX_READ: Duration = Duration::from_mins(10);
 /// The `--max-share` without pauses.
@@ -218,7 +219,7 @@ fn measure(clients: &Clients, time: Duration) -> Result<Interval> {
 
 /// Prints the clients' throughput while documents are copied at the default pace. The collection stays as it is.
 fn sample(converter: &Converter, direction: &Direction, time: Duration, clients: &Clients) -> Result<()> {
-    let before = measure(clients, BEFORE)?;
+    let before = measure(clients, time)?;
     let folder = tempfile::tempdir()?;
     let mut running = converter.start(direction, direction.options, folder.path())?;
     let copying = measure(clients, time);
