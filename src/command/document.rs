@@ -33,9 +33,16 @@ pub fn single(name: &str, value: impl BindRawBsonRef) -> RawDocumentBuf {
     document
 }
 
-/// The size of a document with this value alone, in bytes.
-pub fn size(value: impl BindRawBsonRef) -> usize {
-    single("", value).as_bytes().len()
+/// The length of a value in BSON, in bytes, without its type and its name.
+#[must_use]
+pub fn length_of(value: RawBsonRef<'_>) -> usize {
+    /// The length of a document of one field without a name and a value.
+    const DOCUMENT: usize = 7;
+    match value {
+        RawBsonRef::Document(document) => document.as_bytes().len(),
+        RawBsonRef::Array(array) => array.as_bytes().len(),
+        value => single("", value).as_bytes().len().saturating_sub(DOCUMENT),
+    }
 }
 
 /// Appends all fields of another document.

@@ -36,6 +36,7 @@ mod relocate;
 mod retime;
 pub(super) mod retry_on_swap;
 mod room;
+mod sharding;
 mod statistics;
 mod update;
 mod upsert;

@@ -97,6 +97,12 @@ impl Stream {
         self.events.iter().map(of_event).collect()
     }
 
+    /// The documents of the events.
+    fn keys(&self) -> Vec<&Document> {
+        let keys = self.events.iter().map(|event| event.get_document("documentKey"));
+        keys.flatten().collect()
+    }
+
     fn operations(&self) -> Vec<&str> {
         let operations = self.events.iter().map(|event| event.get_str("operationType"));
         operations.map(Result::unwrap_or_default).collect()
@@ -298,12 +304,7 @@ fn a_document_beside_the_pages_has_no_event() -> Result<()> {
         fixture.past(doc! { "insert": COLLECTION, "documents": [item(2, 1, 2)] })?;
         fixture.run(0, insert(vec![item(3, 1, 3)]))?;
         stream.read(1)?;
-        let found: Vec<&Document> = stream
-            .events
-            .iter()
-            .flat_map(|event| event.get_document("documentKey"))
-            .collect();
-        assert_eq!(found, [&doc! { "_id": 3 }], "{scope:?}");
+        assert_eq!(stream.keys(), [&doc! { "_id": 3 }], "{scope:?}");
     }
     Ok(())
 }
@@ -321,12 +322,7 @@ fn a_conversion_is_not_in_a_stream_of_plain_documents() -> Result<()> {
         fixture.past(doc! { "insert": "other", "documents": [{ "_id": 2 }] })?;
         fixture.run(0, insert(vec![item(3, 1, 3)]))?;
         stream.read(2)?;
-        let found: Vec<&Document> = stream
-            .events
-            .iter()
-            .flat_map(|event| event.get_document("documentKey"))
-            .collect();
-        assert_eq!(found, [&doc! { "_id": 2 }, &doc! { "_id": 3 }], "{scope:?}");
+        assert_eq!(stream.keys(), [&doc! { "_id": 2 }, &doc! { "_id": 3 }], "{scope:?}");
     }
     Ok(())
 }

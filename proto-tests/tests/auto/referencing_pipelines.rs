@@ -84,7 +84,7 @@ fn cursors_end_with_the_collection_that_their_pipeline_references() -> Result<()
     Ok(())
 }
 
-/// Only the proxy that opened such a cursor knows what it references.
+/// The references of such a cursor are in the memory of the proxy that opened it.
 #[test]
 fn another_proxy_does_not_find_such_cursors() -> Result<()> {
     let fixture = filled()?;

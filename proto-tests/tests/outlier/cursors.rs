@@ -7,7 +7,7 @@ use proto_tests::sides::{COLLECTION, Sides};
 
 use crate::batches::batches;
 
-/// Both sides with documents of which every third is an outlier.
+/// The same documents on both sides. Every third one is an outlier.
 fn sides() -> Result<Sides<Outlier>> {
     let mut sides = Sides::open(Outlier::new("tags", (5, 7)))?;
     let document = |id: i32| doc! { "_id": id, "tags": (0..3 + 10 * i32::from(id % 3 == 0)).collect::<Vec<_>>() };

@@ -22,7 +22,7 @@ fn sides() -> Result<Sides<Outlier>> {
     Ok(sides)
 }
 
-/// Filters of which each has another nearest document.
+/// Filters by distance. The nearest document differs.
 fn filters() -> Vec<Document> {
     let point = |x: f64| doc! { "type": "Point", "coordinates": [x, 0.0] };
     vec![

@@ -2,9 +2,9 @@
 //! database. mongod ends the cursors of a renamed collection, but a pipeline that references it by name would
 //! go on with the other layout.
 //!
-//! Only the proxy that opened such a cursor knows which collections it references. So the client gets the
-//! negative of mongod's id. mongod's ids are positive: a `getMore` by way of another proxy fails with
-//! `CursorNotFound`.
+//! The references of such a cursor are in the memory of the proxy that opened it. Another proxy must not relay
+//! a `getMore`. So the client gets the negative of mongod's id. mongod's ids are positive: a `getMore` through
+//! another proxy fails with `CursorNotFound`.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,7 @@ use super::relocate::was_relocated_on_former_pages;
 use super::update::task_of;
 use super::upsert;
 use super::write_statement::is_remembered;
-use crate::command::document::{array_of, get, put, single, size};
+use crate::command::document::{array_of, get, length_of, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::insert::Insert;
@@ -112,7 +112,7 @@ impl<'a> BucketCommand<'a> {
         let id_of = |index: &usize| get(command.documents.get(*index)?, "_id");
         let path = format!("{}._id", self.shape.items());
         let mut existing = BTreeSet::new();
-        for part in lookup_parts(indexes, MAX_IDS, |index| id_of(index).map_or(0, size)) {
+        for part in lookup_parts(indexes, MAX_IDS, |index| id_of(index).map_or(0, length_of)) {
             let ids: RawArrayBuf = part.iter().filter_map(id_of).collect();
             let mut aggregate = single("aggregate", self.namespace.collection);
             let stages = [

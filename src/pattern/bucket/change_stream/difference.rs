@@ -7,7 +7,7 @@
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::update_description::{UpdateDescription, joined};
-use crate::command::document::single;
+use crate::command::document::length_of;
 use crate::pattern::bucket::key::same_bytes;
 
 /// The length of a difference without changes.
@@ -173,17 +173,6 @@ impl<'a> FieldSection<'a> {
         } else {
             self.fields.saturating_add(SECTION)
         }
-    }
-}
-
-/// The length of a value in BSON.
-fn length_of(value: RawBsonRef<'_>) -> usize {
-    /// The length of a document of one field without a name and a value.
-    const DOCUMENT: usize = 7;
-    match value {
-        RawBsonRef::Document(document) => document.as_bytes().len(),
-        RawBsonRef::Array(array) => array.as_bytes().len(),
-        value => single("", value).as_bytes().len().saturating_sub(DOCUMENT),
     }
 }
 

@@ -6,7 +6,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::definition::UniqueIndex;
 use super::key::IndexKey;
-use crate::command::document::{append_fields, array_of, get, put, single, size};
+use crate::command::document::{append_fields, array_of, get, length_of, put, single};
 use crate::command::write_batch::lookup_parts;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::in_items;
@@ -155,7 +155,7 @@ impl ValuesBehind<'_> {
         let (special, plain): (Vec<RawBsonRef<'_>>, Vec<RawBsonRef<'_>>) =
             self.values.iter().partition(|value| is_special(value));
         let special = special.into_iter().map(|value| equal(self.path, value));
-        let plain = lookup_parts(&plain, MAX_VALUES, |value| size(*value)).map(|values| {
+        let plain = lookup_parts(&plain, MAX_VALUES, |value| length_of(*value)).map(|values| {
             let values: RawArrayBuf = values.iter().copied().collect();
             single(self.path, single("$in", &values))
         });

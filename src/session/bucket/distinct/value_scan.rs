@@ -33,7 +33,7 @@ pub(super) async fn read(
     // Queries outside of a transaction do not read the same snapshot.
     let needs_snapshot = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
     // A mongos does not merge the results of shards in the order of the index.
-    if !wanted.is_of_all() || needs_snapshot || run.merges_shards() || run.context.link.is_dry_run() {
+    if !wanted.is_of_all() || needs_snapshot || run.is_behind_mongos() || run.context.link.is_dry_run() {
         return Ok(None);
     }
     let Some(collection) = run.collection.as_ref().map(|collection| collection.uuid.clone()) else {

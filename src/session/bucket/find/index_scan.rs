@@ -27,6 +27,8 @@ use crate::session::metrics::Strategy;
 /// How often more buckets are read, each time [`GROWTH`] times as many.
 const MAX_ATTEMPTS: u32 = 3;
 const GROWTH: u64 = 4;
+/// How often a scan is executed that misses a page.
+const MAX_READS: u32 = 3;
 /// The most buckets that are read at once.
 const MAX_BUCKETS: u64 = 2000;
 
@@ -122,8 +124,6 @@ enum Trial {
     Done(Answer),
     /// More buckets are needed. Has the number of items that are known.
     TooFew(usize),
-    /// The scan has missed a page whose entry in the index has moved.
-    Missed,
     /// The scan does not answer the query.
     Failed,
 }
@@ -132,7 +132,7 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
     // mongod refuses `explain` in a transaction and with a snapshot.
     let explains = !run.context.head.in_transaction() && !run.context.head.wants_snapshot();
     scans.retain(|scan| explains || scan.unless_array(run.shape).is_none());
-    if run.merges_shards() {
+    if run.is_behind_mongos() {
         scans.retain(IndexScan::is_sorted);
     }
     if run.context.head.wants_new_snapshot() {
@@ -153,7 +153,7 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
                 Trial::TooFew(found) if scan.can_grow() && best.as_ref().is_none_or(|(most, _)| found > *most) => {
                     best = Some((found, scan));
                 }
-                Trial::TooFew(_) | Trial::Missed | Trial::Failed => {}
+                Trial::TooFew(_) | Trial::Failed => {}
             }
         }
         let Some((_, scan)) = best else { break };
@@ -165,17 +165,17 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
 
 /// Reads this number of buckets, again if the scan has missed a page.
 async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64) -> Result<Trial, RunError> {
-    for _ in 0..MAX_ATTEMPTS {
-        match read_once(run, scan, buckets).await? {
-            Trial::Missed => {}
-            trial => return Ok(trial),
+    for _ in 0..MAX_READS {
+        if let Some(trial) = read_once(run, scan, buckets).await? {
+            return Ok(trial);
         }
     }
     Ok(Trial::Failed)
 }
 
-/// Reads this number of buckets in one round trip.
-async fn read_once(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64) -> Result<Trial, RunError> {
+/// Reads this number of buckets in one round trip. `None`: the scan has missed a page whose entry in the index
+/// has moved.
+async fn read_once(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64) -> Result<Option<Trial>, RunError> {
     let collection = run.namespace.collection;
     let find = scan.query(run.shape, collection, buckets);
     let array_path = scan.unless_array(run.shape);
@@ -187,11 +187,11 @@ async fn read_once(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u
     queries.extend(late_pages.map(|query| complete(run, query)));
     let Some(mut replies) = ask_all(run, queries).await? else {
         indexes::forget(run);
-        return Ok(Trial::Failed);
+        return Ok(Some(Trial::Failed));
     };
     let check = replies.split_off(if head_pages.is_some() { 2 } else { 1 });
     let Some(reply) = replies.pop() else {
-        return Ok(Trial::Failed);
+        return Ok(Some(Trial::Failed));
     };
     let has_more = CursorReply::parse(&reply).is_none_or(|cursor| cursor.id != 0);
     let is_disturbed = check.first().is_some_and(|check| match &array_path {
@@ -201,15 +201,15 @@ async fn read_once(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u
     if has_more || is_disturbed {
         // The buckets exceed one reply, or arrays or moved bounds make the order different.
         kill_all(run, &[reply]).await?;
-        return Ok(Trial::Failed);
+        return Ok(Some(Trial::Failed));
     }
     let pages: Vec<&RawDocument> = documents(&reply).collect();
     let is_all = u64::try_from(pages.len()).unwrap_or(u64::MAX) < buckets;
     let heads = replies.first().into_iter().flat_map(|heads| documents(heads));
     if !has_read_heads(run.shape, &pages, is_all, heads) {
-        return Ok(Trial::Missed);
+        return Ok(None);
     }
-    Ok(match scan.items(run.shape, pages.into_iter(), is_all) {
+    Ok(Some(match scan.items(run.shape, pages.into_iter(), is_all) {
         IndexScanResult::Items(items) => Trial::Done(Answer {
             items,
             query: find,
@@ -217,7 +217,7 @@ async fn read_once(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u
         }),
         IndexScanResult::TooFew(found) => Trial::TooFew(found),
         IndexScanResult::NotComparable => Trial::Failed,
-    })
+    }))
 }
 
 /// The `explain` that reports on which paths the index has arrays. It is executed after the query. An index

@@ -6,7 +6,7 @@ use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::batch::{InsertBatch, Placed};
 use super::unique_values::{self, EarlierKeys, KeysFound, UniqueKeyLookup, key_lookups};
-use crate::command::document::{put, single, size};
+use crate::command::document::{length_of, put, single};
 use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::namespace::Namespace;
@@ -123,7 +123,7 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
     let unique = run.shape.item_ids() == ItemIds::Unique;
     let suspects = groups().filter(|(_, group)| unique && group.ids_are_suspect());
     let ids: Vec<&RawBson> = suspects.flat_map(|(_, group)| pending_ids(group)).collect();
-    for ids in lookup_parts(&ids, MAX_IN_QUERY, |id| size(*id)) {
+    for ids in lookup_parts(&ids, MAX_IN_QUERY, |id| length_of(id.as_raw_bson_ref())) {
         let mut find = single("find", run.namespace.collection);
         ids_query(run.shape, ids.iter().copied(), &mut find);
         find.append(cstr!("batchSize"), BATCH_SIZE);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bson::raw::{RawArrayBuf, RawDocument};
 
-use crate::command::document::{single, size};
+use crate::command::document::{length_of, single};
 use crate::command::write_batch::lookup_parts;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::key::same_bytes;
@@ -105,7 +105,7 @@ pub(super) async fn find_all_again(
     items: &[LocatedItem],
 ) -> Result<Option<Vec<LocatedItem>>, RunError> {
     let mut all = Vec::new();
-    for items in lookup_parts(items, MAX_TOGETHER, |item| item.id().map_or(0, size)) {
+    for items in lookup_parts(items, MAX_TOGETHER, |item| item.id().map_or(0, length_of)) {
         let mut order: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut ids = RawArrayBuf::new();
         for (place, item) in items.iter().enumerate() {

@@ -73,23 +73,15 @@ impl Session<'_> {
         if !is_checked || !head.only_reads() {
             return step;
         }
-        let referenced: Vec<GuardedCollection> = touched
-            .iter()
-            .zip(&layouts.collections)
-            .skip(others)
-            .map(|(touched, stored)| GuardedCollection {
-                collection: touched.clone(),
-                stored: stored.clone(),
-            })
-            .collect();
+        let referenced = || touched.iter().zip(&layouts.collections).skip(others);
         let cursor = match &step {
             Ok(Step::Answered(reply, _)) => CursorReply::parse(reply).map_or(0, |cursor| cursor.id),
             _ => 0,
         };
-        for GuardedCollection { collection, stored } in &referenced {
+        for (touched, stored) in referenced() {
             let is_view = stored.uuid.is_none() && stored.layout.is_plain();
             if !is_view
-                && identity(&mut self.link, head, collection.namespace(), stored.expected()).await? == Identity::Changed
+                && identity(&mut self.link, head, touched.namespace(), stored.expected()).await? == Identity::Changed
             {
                 self.end_guarded(head, cursor).await?;
                 return Ok(Step::Exchanged(None));
@@ -97,10 +89,14 @@ impl Session<'_> {
         }
         match step {
             Ok(Step::Answered(reply, outcome))
-                if head.command == Command::Aggregate && cursor != 0 && !referenced.is_empty() =>
+                if head.command == Command::Aggregate && cursor != 0 && referenced().next().is_some() =>
             {
+                let guarded = referenced().map(|(touched, stored)| GuardedCollection {
+                    collection: touched.clone(),
+                    stored: stored.clone(),
+                });
                 let guard = GuardedReferences {
-                    collections: referenced,
+                    collections: guarded.collect(),
                     is_stream: change_stream::scope(head).is_some(),
                 };
                 self.shared.guarded_cursors.opened(cursor, guard);

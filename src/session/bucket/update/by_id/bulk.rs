@@ -13,7 +13,7 @@ use std::ops::Range;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{FailedStatement, ItemUpdateById, is_found, looking, send};
-use crate::command::document::{as_whole_number, get, single, size};
+use crate::command::document::{as_whole_number, get, length_of, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
@@ -242,7 +242,9 @@ impl Bulk<'_> {
     /// The positions of statements whose `_id`s are stored.
     async fn with_stored_ids(&self, run: &mut BucketCommand<'_>, positions: &[usize]) -> Result<Vec<usize>, RunError> {
         let id = |position: &usize| self.changes.get(*position).map(|change| &change.id);
-        let parts = lookup_parts(positions, MAX_IDS, |position| id(position).map_or(0, size));
+        let parts = lookup_parts(positions, MAX_IDS, |position| {
+            id(position).map_or(0, |id| length_of(id.as_raw_bson_ref()))
+        });
         let finds = parts.map(|positions| {
             let mut find = single("find", run.namespace.collection);
             ids_query(run.shape, positions.iter().filter_map(id), &mut find);
