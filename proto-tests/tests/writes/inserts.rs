@@ -1,6 +1,7 @@
 //! Inserts of every size and with every option, on a plain collection and on a shaped one of one replica set.
 
 mod empty;
+mod failed_lookups;
 mod insert_replies;
 mod refused_documents;
 mod repeated_ids;

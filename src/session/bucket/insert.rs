@@ -95,12 +95,16 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
 
 /// Whether the collection of an automatic shape was exchanged.
 fn is_exchange(run: &mut BucketCommand<'_>, error: &RunError) -> bool {
-    let is_automatic = run.context.link.fence_of(run.namespace).is_some() && !run.context.head.in_transaction();
-    match error {
-        RunError::LayoutChanged => true,
-        RunError::Command(error) => is_automatic && is_swap_error(error),
-        RunError::Link(_) | RunError::ClientClosed => false,
-    }
+    matches!(error, RunError::LayoutChanged) || is_replaced(run, error) && is_automatic(run)
+}
+
+/// Whether the error reports that the collection was dropped or replaced. A transaction fails with it.
+fn is_replaced(run: &BucketCommand<'_>, error: &RunError) -> bool {
+    matches!(error, RunError::Command(error) if is_swap_error(error)) && !run.context.head.in_transaction()
+}
+
+fn is_automatic(run: &mut BucketCommand<'_>) -> bool {
+    run.context.link.fence_of(run.namespace).is_some()
 }
 
 /// The key leases of a command, and the group of each.
@@ -146,14 +150,13 @@ async fn rounds(
     let mut idle = 0_u32;
     let mut before = batch.pending();
     while before > 0 {
-        validity::learn(run, batch).await?;
-        unique_values::learn(run, batch).await?;
-        let suspects = prefetch::look(run, batch).await?;
-        retry_recovery::recover(run, batch, suspects).await?;
-        unique_values::hold_back(run, batch).await?;
-        let statements = batch.plan(run);
-        let statements = transaction::with_free_names(run, batch, statements).await?;
-        dispatch::send(run, batch, &statements, &ready.uuid, leases).await?;
+        match round(run, batch, &ready, leases).await {
+            // A lookup failed, or a whole command: its items are still pending.
+            Err(error) if is_replaced(run, &error) && !is_automatic(run) => {
+                run.context.settings.catalog.forget(run.namespace);
+            }
+            done => done?,
+        }
         let left = batch.pending();
         idle = if left < before { 0 } else { idle.saturating_add(1) };
         before = left;
@@ -166,6 +169,23 @@ async fn rounds(
         run.collection = Some(ready.clone());
     }
     Ok(())
+}
+
+/// Reads what the pending items need, plans their statements, and sends them.
+async fn round(
+    run: &mut BucketCommand<'_>,
+    batch: &mut InsertBatch<'_>,
+    ready: &ReadyCollection,
+    leases: &[KeyLease],
+) -> Result<(), RunError> {
+    validity::learn(run, batch).await?;
+    unique_values::learn(run, batch).await?;
+    let suspects = prefetch::look(run, batch).await?;
+    retry_recovery::recover(run, batch, suspects).await?;
+    unique_values::hold_back(run, batch).await?;
+    let statements = batch.plan(run);
+    let statements = transaction::with_free_names(run, batch, statements).await?;
+    dispatch::send(run, batch, &statements, &ready.uuid, leases).await
 }
 
 /// Checks the collection again, and returns the new result.

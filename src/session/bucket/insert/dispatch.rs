@@ -266,23 +266,33 @@ fn settle(
     }
     let mut errors = write_errors(&answer).peekable();
     let mut all = true;
+    let mut server_error = None;
     for (position, statement) in command.statements.iter().enumerate() {
         let outcome = match errors.next_if(|(failed, _)| *failed == position) {
             Some((_, error)) => {
                 all = false;
-                StatementOutcome::Failed(failure_of(run, error)?)
+                // After an error that fails the whole command, the outcomes of the other statements still count.
+                match failure_of(run, error) {
+                    Ok(failure) => Some(StatementOutcome::Failed(failure)),
+                    Err(error) => {
+                        server_error.get_or_insert(error);
+                        None
+                    }
+                }
             }
-            None if resent.contains(&statement.id) && !command.kind.is_repeatable() => StatementOutcome::Resent,
-            None => StatementOutcome::Stored,
+            None if resent.contains(&statement.id) && !command.kind.is_repeatable() => Some(StatementOutcome::Resent),
+            None => Some(StatementOutcome::Stored),
         };
-        batch.apply(&run.context.shared.metrics.inserts, statement, outcome);
+        if let Some(outcome) = outcome {
+            batch.apply(&run.context.shared.metrics.inserts, statement, outcome);
+        }
         if command.ordered && !all {
             break;
         }
     }
     drop(errors);
     keep(batch, answer);
-    Ok(all)
+    server_error.map_or(Ok(all), |error| Err(error.into()))
 }
 
 /// Like [`settle`], for a command with several statements combined into one.
