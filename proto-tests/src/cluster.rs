@@ -23,6 +23,7 @@ mod config_database;
 mod cursors;
 mod ddl;
 mod dispatch;
+mod disturbances;
 mod hello;
 mod message;
 mod moves;
@@ -49,6 +50,7 @@ use bson::Document;
 
 use crate::Mongod;
 use crate::mongod::Options;
+pub use disturbances::Moves;
 pub use routing::{Kind, SLOTS};
 use shard_connections::ShardConnections;
 use state::State;

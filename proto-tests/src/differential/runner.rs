@@ -9,9 +9,11 @@ use bson::doc;
 use super::conversions::Conversions;
 use super::coverage::Coverage;
 use super::deployment::{Deployment, Topology};
+use super::moving_ranges::{MovingRanges, RangeMoves, RangesMove};
 use super::operation::{Family, Operation, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
 use super::{Generator, Sides, command_names, contents, plain};
+use crate::cluster::Cluster;
 use crate::{Mongod, Outlier, Proxy, ProxyOptions, Shape, invariants};
 
 /// Operations between two looks at the whole contents and the layout.
@@ -156,7 +158,19 @@ impl Run {
         self.against_with(&mongod.into(), existing)
     }
 
-    fn against_with(&self, servers: &Deployment, existing: Existing) -> Result<Report> {
+    /// The same on a cluster on which the shaped collection is sharded, and its ranges move.
+    ///
+    /// # Errors
+    /// As above, and that a range cannot be moved.
+    pub fn against_moving(&self, cluster: &Cluster, when: RangesMove) -> Result<Report> {
+        let existing = Existing {
+            ranges: Some(MovingRanges { cluster, when }),
+            ..Existing::default()
+        };
+        self.against_with(&Deployment::sharded(cluster), existing)
+    }
+
+    fn against_with(&self, servers: &Deployment, existing: Existing<'_>) -> Result<Report> {
         let tables = [COLLECTION, ANOTHER].map(|collection| {
             let namespace = format!("*.{collection}");
             match &self.outlier {
@@ -197,6 +211,9 @@ impl Run {
                     every,
                     is_joined: false,
                 }),
+                ranges: existing
+                    .ranges
+                    .map(|ranges| ranges.of_seed(&sides.stored.database, seed)),
             };
             while let Err(error) = self.go_on(&mut generator, &mut past, &mut sides, &mut report) {
                 if !is_collecting() || existing.packed > 0 {
@@ -209,6 +226,9 @@ impl Run {
                     sides = self.open(servers, &proxies, seed)?;
                     contents::store(&mut sides, &stored)?;
                 }
+            }
+            if let Some(ranges) = past.ranges {
+                ranges.end().with_context(again)?;
             }
             report.refused(sides.refusals);
             report.coverage = generator.coverage;
@@ -295,6 +315,9 @@ impl Run {
                 .with_context(|| format!("{operation:?}"))
                 .with_context(again)?;
             *report.outcomes.entry((family.name, name_of(outcome))).or_default() += 1;
+            if let Some(ranges) = &mut past.ranges {
+                ranges.after_operation(past.number).with_context(again)?;
+            }
             if outcome == Outcome::Refused {
                 // The plain side did not get the command. It would have created the collection for some of these
                 // commands.
@@ -320,20 +343,22 @@ impl Run {
 
 /// What there is before and beside the operations.
 #[derive(Clone, Copy, Default)]
-struct Existing {
+struct Existing<'a> {
     /// Plain documents that are packed before the first operation.
     packed: u32,
     /// Operations between two conversions.
     conversions_every: Option<u32>,
+    /// Ranges that move.
+    ranges: Option<MovingRanges<'a>>,
 }
 
 /// How far a seed has come.
-#[derive(Debug)]
 struct Past<'a> {
     seed: u64,
     operations: u32,
     number: u32,
     conversions: Option<Conversions<'a>>,
+    ranges: Option<RangeMoves<'a>>,
 }
 
 /// Whether disagreements are listed, instead of ending the run at the first.

@@ -1,29 +1,51 @@
 //! Random operations on a plain collection through a router, and on a shaped one through proxies before both
-//! routers. The plain one is not sharded. The shaped one is sharded in tests that say so.
+//! routers. The plain one is not sharded. The shaped one is sharded in tests that say so: its ranges move between
+//! the shards meanwhile, and the shards step down.
 //!
 //! An ordinary run takes the first seed of each test, and few operations; `MONGOSHAPE_DIFFERENTIAL=full` all:
 //! 20,000 operations over 40 seeds, and as many on sharded collections.
 
 use anyhow::Result;
-use proto_tests::cluster;
+use proto_tests::cluster::{self, Cluster};
 use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, Family, SHARDED, SHARDED_IN_SESSIONS};
-use proto_tests::differential::{Coverage, Deployment, Outcome, Run};
+use proto_tests::differential::{Coverage, Deployment, Outcome, RangesMove, Report, Run};
 use proto_tests::measure::is_full;
 use proto_tests::{ItemIds, Shape};
 
+/// The shaped collection is not sharded.
 fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>, families: &'static [Family]) -> Result<()> {
-    check_on(&cluster::shared().into(), shape, seeds, families)
+    let servers = Deployment::from(cluster::shared());
+    check_by(shape, seeds, families, |run| run.against(servers))
+}
+
+/// The shaped collection is sharded, and its ranges move.
+fn check_sharded(
+    shape: Shape,
+    seeds: impl IntoIterator<Item = u64>,
+    families: &'static [Family],
+    when: RangesMove,
+) -> Result<()> {
+    // A shard that steps down concerns only this test.
+    let alone;
+    let cluster = match when {
+        RangesMove::AtAnyTime => cluster::shared(),
+        RangesMove::BetweenOperations => {
+            alone = Cluster::start(2, 2)?;
+            &alone
+        }
+    };
+    check_by(shape, seeds, families, |run| run.against_moving(cluster, when))
 }
 
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"
 )]
-fn check_on(
-    servers: &Deployment,
+fn check_by(
     shape: Shape,
     seeds: impl IntoIterator<Item = u64>,
     families: &'static [Family],
+    execute: impl FnOnce(&Run) -> Result<Report>,
 ) -> Result<()> {
     let is_full = is_full("MONGOSHAPE_DIFFERENTIAL");
     let run = Run {
@@ -38,7 +60,7 @@ fn check_on(
         families,
         coverage: Coverage::default(),
     };
-    let report = run.against(servers.clone())?;
+    let report = execute(&run)?;
     eprintln!("{report}");
     assert!(report.disagreements.is_empty(), "there are disagreements");
     assert!(
@@ -102,7 +124,7 @@ fn sharded_with_time_and_stored_ids() -> Result<()> {
         rename: vec![("quantity".to_owned(), "qty".to_owned())],
         ..with_time()
     };
-    check_on(&Deployment::sharded(cluster::shared()), shape, 701..=710, SHARDED)
+    check_sharded(shape, 701..=710, SHARDED, RangesMove::AtAnyTime)
 }
 
 #[test]
@@ -112,7 +134,7 @@ fn sharded_by_two_fields_with_dropped_ids() -> Result<()> {
         max_items: 4,
         ..Shape::new(&["k", "region"])
     };
-    check_on(&Deployment::sharded(cluster::shared()), shape, 711..=720, SHARDED)
+    check_sharded(shape, 711..=720, SHARDED, RangesMove::AtAnyTime)
 }
 
 #[test]
@@ -122,8 +144,7 @@ fn sharded_in_sessions_with_time() -> Result<()> {
         max_items: 3,
         ..with_time()
     };
-    let servers = Deployment::sharded(cluster::shared());
-    check_on(&servers, shape, 721..=730, SHARDED_IN_SESSIONS)
+    check_sharded(shape, 721..=730, SHARDED_IN_SESSIONS, RangesMove::BetweenOperations)
 }
 
 #[test]
@@ -133,6 +154,5 @@ fn sharded_in_sessions_with_dropped_ids() -> Result<()> {
         max_bytes: 1024,
         ..Shape::new(&["k"])
     };
-    let servers = Deployment::sharded(cluster::shared());
-    check_on(&servers, shape, 731..=740, SHARDED_IN_SESSIONS)
+    check_sharded(shape, 731..=740, SHARDED_IN_SESSIONS, RangesMove::BetweenOperations)
 }

@@ -1,7 +1,8 @@
 //! Applications on two proxies that insert, change, move and delete items of the same keys at once.
 //!
 //! Everything that is acknowledged is written down, and must be so afterwards: see [`ledger`]. In the second
-//! test proxies are killed and links cut meanwhile, and what was not answered is sent again.
+//! test proxies are killed and links cut meanwhile, and what was not answered is sent again. In the third one the
+//! collection is sharded on a model of a cluster, its ranges move, and its shards step down.
 //!
 //! A run of the ordinary tests is short. The whole measure takes a minute each; each run prints its seed, and
 //! takes one to run again:
@@ -24,7 +25,9 @@ use anyhow::{Result, ensure};
 use proto_tests::balancer::Balancer;
 use proto_tests::crash::{Crashing, Cuts};
 use proto_tests::measure::{is_full, seed, show};
-use proto_tests::{Proxy, mongod};
+use proto_tests::{Proxy, cluster, mongod};
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt as _, SeedableRng as _};
 
 use crate::buckets::fixture::Fixture;
 
@@ -73,5 +76,32 @@ fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
     show(&ledger.summary());
     ensure!(ledger.resent > 0, "nothing was disturbed");
     // Remains of a crash: the page is valid, and the next delete removes it.
+    fixture.judge(&ledger, &["the highest page is empty"])
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_on_a_sharded_cluster() -> Result<()> {
+    let seed = seed();
+    let cluster = cluster::shared();
+    let upstream = Balancer::before(cluster.router_addresses().to_vec())?;
+    let fixture = Fixture::sharded(cluster, upstream.address())?;
+    let mut crashing = Crashing::new((seed, CUTS), upstream, fixture.proxies()?)?;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let until = Instant::now() + time();
+    let ledger = fixture.run(seed, &[crashing.address()], |answered| {
+        while Instant::now() < until {
+            crashing.crash()?;
+            for _ in 0..4 {
+                cluster.move_any(&fixture.namespace(), &mut random)?;
+            }
+            if random.random_bool(0.3) {
+                cluster.step_down(random.random_range(0..cluster.shards().len()))?;
+            }
+            answered.wait_for(8, || true)?;
+        }
+        Ok(())
+    })?;
+    show(&ledger.summary());
+    ensure!(ledger.resent > 0, "nothing was disturbed");
     fixture.judge(&ledger, &["the highest page is empty"])
 }

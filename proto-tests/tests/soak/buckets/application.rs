@@ -60,7 +60,7 @@ impl<'a> Application<'a> {
         let id = self.number * 1_000_000 + self.next;
         doc! {
             "_id": id,
-            "k": self.key(),
+            "k": if self.fixture.is_sharded { fixed_key(id) } else { self.key() },
             "at": self.time(),
             "class": class,
             "u": id,
@@ -86,11 +86,17 @@ impl<'a> Application<'a> {
 
     /// `{_id: …}`, or the same item by a filter that mongod must look for.
     pub(crate) fn either_filter(&mut self, id: i64) -> Document {
-        if self.random.random_bool(0.5) {
-            doc! { "_id": id }
-        } else {
-            doc! { "u": id }
+        let name = if self.random.random_bool(0.5) { "_id" } else { "u" };
+        self.filter(name, id)
+    }
+
+    /// An item by `_id`, or by another field with the same value.
+    pub(crate) fn filter(&self, name: &str, id: i64) -> Document {
+        let mut filter = doc! { name: id };
+        if self.fixture.is_sharded {
+            filter.insert("k", fixed_key(id));
         }
+        filter
     }
 
     pub(crate) fn insert(items: &[Document], ordered: bool) -> Document {
@@ -108,6 +114,11 @@ impl<'a> Application<'a> {
     pub(crate) fn delete(filter: Document, limit: i32) -> Document {
         doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": limit }] }
     }
+}
+
+/// The key of an item of a sharded collection.
+fn fixed_key(id: i64) -> i32 {
+    i32::try_from(id % i64::from(KEYS)).unwrap_or(0)
 }
 
 /// Fails unless the reply's fields are these numbers.

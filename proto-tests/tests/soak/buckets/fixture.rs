@@ -7,11 +7,12 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 use bson::doc;
+use proto_tests::cluster::{Cluster, Kind};
 use proto_tests::crash::expect_cuts;
 use proto_tests::raw::Connection;
 use proto_tests::retrying::Retries;
 use proto_tests::threads::{self, Answered};
-use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 use crate::buckets::application::Application;
 use crate::buckets::ledger::Ledger;
@@ -30,8 +31,13 @@ pub(crate) struct Fixture {
     pub(crate) kept: Mutex<Vec<i64>>,
     /// Items that all change; some of them are gone.
     pub(crate) shared: Mutex<Vec<i64>>,
+    /// Whether the collection is sharded. Then every write of one item names its key, which never changes, and no
+    /// `findAndModify` changes the time.
+    pub(crate) is_sharded: bool,
     shape: Shape,
     uri: String,
+    /// The server with the pages.
+    stored: SocketAddr,
 }
 
 impl Fixture {
@@ -41,6 +47,21 @@ impl Fixture {
 
     pub(crate) fn retrying(upstream: SocketAddr) -> Self {
         Self::with(upstream, Retries::Writes)
+    }
+
+    /// A collection that is sharded by its key. `upstream`: the address before the routers.
+    pub(crate) fn sharded(cluster: &Cluster, upstream: SocketAddr) -> Result<Self> {
+        let mut fixture = Self::retrying(upstream);
+        fixture.is_sharded = true;
+        fixture.shape.item_ids = ItemIds::Stored;
+        fixture.uri = format!("mongodb://{upstream}/");
+        fixture.stored = cluster.router_addresses()[0];
+        cluster.shard_collection(&fixture.namespace(), &doc! { "k": 1 }, Kind::Ranged)?;
+        Ok(fixture)
+    }
+
+    pub(crate) fn namespace(&self) -> String {
+        format!("{}.{COLLECTION}", self.database)
     }
 
     fn with(upstream: SocketAddr, retries: Retries) -> Self {
@@ -54,13 +75,15 @@ impl Fixture {
             retries,
             kept: Mutex::default(),
             shared: Mutex::default(),
+            is_sharded: false,
             shape,
             uri: format!("mongodb://{upstream}/?directConnection=true"),
+            stored: mongod::shared_replica_set().address(),
         }
     }
 
     pub(crate) fn proxies(&self) -> Result<[Proxy; 2]> {
-        let toml = self.shape.toml(&format!("{}.{COLLECTION}", self.database));
+        let toml = self.shape.toml(&self.namespace());
         let start = || -> Result<Proxy> {
             let proxy = Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))?;
             if self.retries == Retries::Writes {
@@ -108,7 +131,7 @@ impl Fixture {
         let mut application = Connection::open(proxies[0].address())?;
         let items = application.find(&self.database, COLLECTION, doc! {})?;
         let judged = ledger.judge(&items);
-        let mut mongod = Connection::open(mongod::shared_replica_set().address())?;
+        let mut mongod = Connection::open(self.stored)?;
         let mut found = invariants::violations(&mut mongod, &self.database, COLLECTION, &self.shape)?;
         found.retain(|violation| !tolerated.iter().any(|part| violation.contains(part)));
         found.extend(judged.err().map(|error| format!("{error:#}")));

@@ -63,7 +63,7 @@ impl Application<'_> {
         let mut operators = doc! { "$inc": { "n": by } };
         if goes_elsewhere {
             let mut set = Document::new();
-            if self.random.random_bool(0.7) {
+            if self.random.random_bool(0.7) && !self.fixture.is_sharded {
                 set.insert("k", self.key());
             }
             if self.random.random_bool(0.5) {
@@ -94,7 +94,7 @@ impl Application<'_> {
 
     fn find_and_modify_own(&mut self) -> Result<&'static str> {
         let item = self.any_own()?;
-        let goes_elsewhere = self.random.random_bool(0.4);
+        let goes_elsewhere = self.random.random_bool(0.4) && !self.fixture.is_sharded;
         let (change, changed) = self.change_of(&item, goes_elsewhere)?;
         let filter = self.either_filter(item.get_i64("_id")?);
         let new = self.random.random_bool(0.5);

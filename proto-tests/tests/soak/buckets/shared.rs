@@ -92,10 +92,11 @@ impl Application<'_> {
     /// A command that adds to one item, perhaps with other changes; whether it found one.
     fn add_to_one(&mut self, filter: Document, set: Option<Document>) -> Result<Option<bool>> {
         let mut change = doc! { "$inc": { "n": 1_i64 } };
+        let must_be_update = self.fixture.is_sharded && set.is_some();
         if let Some(set) = set {
             change.insert("$set", set);
         }
-        if self.random.random_bool(0.5) {
+        if must_be_update || self.random.random_bool(0.5) {
             let command = Self::update(filter, change);
             let reply = self.client.write_with_reply(&command)?;
             let n = whole(reply.get("n")).with_context(|| format!("{command}: {reply}"))?;
@@ -134,7 +135,7 @@ impl Application<'_> {
         let ids: BTreeSet<i64> = (0..4).map(|_| self.any(Items::Kept)).collect();
         let updates: Vec<Document> = ids
             .iter()
-            .map(|id| doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1_i64 } } })
+            .map(|id| doc! { "q": self.filter("_id", *id), "u": { "$inc": { "n": 1_i64 } } })
             .collect();
         let n = i64::try_from(updates.len())?;
         let command = doc! { "update": COLLECTION, "updates": updates };
@@ -188,7 +189,7 @@ impl Application<'_> {
     }
 
     fn elsewhere(&mut self) -> Document {
-        if self.random.random_bool(0.7) {
+        if self.random.random_bool(0.7) && !self.fixture.is_sharded {
             doc! { "k": self.key() }
         } else {
             doc! { "at": self.time() }
