@@ -60,6 +60,7 @@ use state::State;
 const TRANSACTION_LOCK_LIMIT: &str = "maxTransactionLockRequestTimeoutMillis=5000";
 
 /// A running cluster. Dropping it ends the mongods. The router's threads end with the process.
+#[derive(Debug)]
 pub struct Cluster {
     shards: Vec<Mongod>,
     state: Arc<State>,
@@ -69,8 +70,13 @@ pub struct Cluster {
 impl Cluster {
     /// Starts one to three shards, and the routers before them.
     pub fn start(shards: usize, routers: usize) -> Result<Self> {
+        Self::with(&Options::default(), shards, routers)
+    }
+
+    /// As [`Cluster::start`], with options for each mongod.
+    pub fn with(options: &Options, shards: usize, routers: usize) -> Result<Self> {
         ensure!((1..=3).contains(&shards), "one to three shards, not {shards}");
-        let options = Options::default().parameter(TRANSACTION_LOCK_LIMIT);
+        let options = options.clone().parameter(TRANSACTION_LOCK_LIMIT);
         let shards = (0..shards)
             .map(|_| options.replica_set(1))
             .collect::<Result<Vec<_>>>()?;

@@ -43,12 +43,15 @@ pub(crate) struct Options {
     /// The pattern that they are shaped in
     #[arg(long, value_enum, default_value_t = shaped::Pattern::Bucket, requires = "shaped")]
     pattern: shaped::Pattern,
-    /// Runs it on a standalone; without this and --replica-set, on both
+    /// Runs it on a standalone; without this, --replica-set and --cluster, on a standalone and a replica set
     #[arg(long)]
     standalone: bool,
     /// Runs it on a replica set
     #[arg(long)]
     replica_set: bool,
+    /// Runs it on the tests' model of a sharded cluster, on which no collection is sharded
+    #[arg(long)]
+    cluster: bool,
     /// Runs only these presentations
     #[arg(long, value_enum, value_name = "PRESENTATION", num_args = 1..)]
     present_as: Vec<Presentation>,
@@ -69,8 +72,9 @@ pub(crate) struct Options {
 impl Options {
     fn presentations(&self, topology: Topology) -> Vec<Presentation> {
         let wanted = match topology {
-            Topology::Standalone => self.standalone || !self.replica_set,
-            Topology::ReplicaSet => self.replica_set || !self.standalone,
+            Topology::Standalone => self.standalone || !(self.replica_set || self.cluster),
+            Topology::ReplicaSet => self.replica_set || !(self.standalone || self.cluster),
+            Topology::Cluster => self.cluster,
         };
         let is_chosen = |presentation: &Presentation| {
             wanted
@@ -128,10 +132,9 @@ impl Plan {
         if self.shapings.is_empty() {
             return vec![route(Vec::new())];
         }
-        // Where there are no transactions, an item cannot get another key.
-        let is_alone = presentation == Presentation::Standalone;
+        let stay = !presentation.moves_items();
         let shapings = self.shapings.iter().cloned();
-        let shapings = shapings.filter(|of_key| !(is_alone && of_key.iter().any(Shaping::moves_items)));
+        let shapings = shapings.filter(|of_key| !(stay && of_key.iter().any(Shaping::moves_items)));
         shapings.map(route).collect()
     }
 }

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use proto_tests::{Mongod, Proxy};
+use proto_tests::Proxy;
 
-use super::presentation::{Presentation, Topology};
+use super::presentation::{Presentation, Server, Topology};
 use super::shaped::{Shaping, check_layout};
 
 /// The configuration of a proxy.
@@ -39,8 +39,8 @@ impl Route {
         self.shapings.iter().map(Some).collect()
     }
 
-    fn start(&self, shaping: Option<&Shaping>, (mongod, binary): (&Mongod, Option<&PathBuf>)) -> Result<Proxy> {
-        let mut options = self.presentation.options(mongod);
+    fn start(&self, shaping: Option<&Shaping>, (server, binary): (&Server, Option<&PathBuf>)) -> Result<Proxy> {
+        let mut options = self.presentation.options(server);
         if let Some(shaping) = shaping {
             options = options.config(&shaping.toml());
         }
@@ -51,19 +51,19 @@ impl Route {
     }
 }
 
-/// The server of one run, and its proxy, if any.
+/// The servers of one run, and their proxy, if any.
 #[derive(Debug)]
 pub(super) struct Deployment {
-    // Before the server in this order: it is stopped first.
+    // Before the servers in this order: it is stopped first.
     pub(super) proxy: Option<Proxy>,
-    mongod: Mongod,
+    server: Server,
 }
 
 impl Deployment {
     pub(super) fn direct(topology: Topology, members: usize) -> Result<Self> {
         Ok(Self {
             proxy: None,
-            mongod: topology.start(members)?,
+            server: topology.start(members)?,
         })
     }
 
@@ -74,21 +74,21 @@ impl Deployment {
         members: usize,
         binary: Option<&PathBuf>,
     ) -> Result<Self> {
-        let mongod = route.presentation.topology().start(members)?;
-        let proxy = route.start(shaping, (&mongod, binary))?;
+        let server = route.presentation.topology().start(members)?;
+        let proxy = route.start(shaping, (&server, binary))?;
         Ok(Self {
             proxy: Some(proxy),
-            mongod,
+            server,
         })
     }
 
     /// Where the suite connects to.
     pub(super) fn address(&self) -> SocketAddr {
-        self.proxy.as_ref().map_or(self.mongod.address(), Proxy::address)
+        self.proxy.as_ref().map_or(self.server.addresses()[0], Proxy::address)
     }
 
     /// Fails if a shaped collection violates its layout.
     pub(super) fn check(&self, shaping: &Shaping) -> Result<()> {
-        check_layout(shaping, &self.mongod)
+        check_layout(shaping, &self.server.addresses())
     }
 }
