@@ -97,7 +97,7 @@ fn nothing_is_lost_or_doubled_on_a_sharded_cluster() -> Result<()> {
             if random.random_bool(0.3) {
                 cluster.step_down(random.random_range(0..cluster.shards().len()))?;
             }
-            answered.wait_for(8, || true)?;
+            answered.wait_for(40, || true)?;
         }
         Ok(())
     })?;
