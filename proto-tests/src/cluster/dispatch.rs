@@ -12,8 +12,8 @@ use super::{aggregate, config_database, cursors, ddl, hello, reads, writes};
 
 /// `InvalidOptions` and `OperationNotSupportedInTransaction`.
 const REFUSED: [i64; 2] = [72, 263];
-/// `FailedToParse`, `TypeMismatch`, and a missing and an unknown field.
-const UNPARSED: [i64; 4] = [9, 14, 40414, 40415];
+/// `FailedToParse`, `TypeMismatch`, `InvalidLength` of an empty batch, and a missing and an unknown field.
+const UNPARSED: [i64; 5] = [9, 14, 16, 40414, 40415];
 
 /// The commands that a transaction may have.
 const IN_TRANSACTIONS: [&str; 12] = [

@@ -286,6 +286,7 @@ impl Generator {
         }
         let place = self.place_of(number);
         for field in self.shape.key.clone() {
+            remove_from_and(filter, &field);
             if !filter.contains_key(&field) {
                 let value = place.get(&field).cloned().unwrap_or(Bson::Null);
                 // An upsert may have given it by such a condition.
@@ -299,6 +300,7 @@ impl Generator {
     /// Adds a key to the filter of a write of the first matching document, if writes need it.
     pub(super) fn name_some_key(&mut self, filter: &mut Document) {
         if self.names_keys {
+            self.shape.key.iter().for_each(|field| remove_from_and(filter, field));
             filter.extend(self.one_key());
         }
     }
@@ -334,5 +336,23 @@ impl Generator {
     /// Remembers an `_id`.
     pub fn gave_id(&mut self, id: &Bson) {
         self.ids.push(id.clone());
+    }
+}
+
+/// Removes the parts of an `$and` that have a condition on the field. A mongos finds no shard key in a query that
+/// names a field of it twice.
+fn remove_from_and(filter: &mut Document, field: &str) {
+    let Some(Bson::Array(parts)) = filter.get_mut("$and") else {
+        return;
+    };
+    parts.retain_mut(|part| {
+        let Some(part) = part.as_document_mut() else {
+            return true;
+        };
+        remove_from_and(part, field);
+        !part.contains_key(field) && !part.is_empty()
+    });
+    if parts.is_empty() {
+        filter.remove("$and");
     }
 }
