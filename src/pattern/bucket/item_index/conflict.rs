@@ -54,10 +54,10 @@ pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
             if there.named(name(spec)).is_some() {
                 continue;
             }
-            if made
-                .iter()
-                .any(|other| name(other) == name(spec) && same_index(other, spec))
-            {
+            let is_twin = |other: &&RawDocument| {
+                name(other) == name(spec) && same_index(other, spec) && same_settings(other, spec)
+            };
+            if made.iter().any(is_twin) {
                 return Some(Conflict::Identical(name(spec).to_owned()));
             }
             if let Some(conflict) = with_any(made.iter().copied(), spec) {

@@ -254,6 +254,7 @@ fn conflicts_are_found_in_mongods_order() {
     check(&[expiring("a", "a")], Some("options a"));
     check(&[expiring("a", "z")], Some("options a"));
     check(&[expiring("c", "c"), expiring("c", "c")], Some("identical c"));
+    check(&[spec("c", "c"), expiring("c", "c")], Some("options c"));
 }
 
 #[test]
