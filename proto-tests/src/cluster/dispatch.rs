@@ -55,10 +55,19 @@ pub(super) fn answer(connections: &mut ShardConnections, command: &Document) -> 
 /// allowed in one, and a write command that cannot be parsed. Errors of statements are in `writeErrors`.
 fn is_refused_before(command: &Document, reply: &Document) -> bool {
     let code = number(reply, "code");
-    let has_invalid_limit = matches!(command.get("maxTimeMS"), Some(Bson::String(_)));
+    let has_invalid_limit = command.get("maxTimeMS").is_some_and(|limit| !is_time_limit(limit));
     let has_invalid_concern = command.contains_key("writeConcern") && command.get_document("writeConcern").is_err();
     let is_write = ["insert", "update", "delete"].contains(&name(command));
     has_invalid_limit || has_invalid_concern || REFUSED.contains(&code) || (is_write && UNPARSED.contains(&code))
+}
+
+fn is_time_limit(value: &Bson) -> bool {
+    match value {
+        Bson::Int32(limit) => *limit >= 0,
+        Bson::Int64(limit) => (0..=i64::from(i32::MAX)).contains(limit),
+        Bson::Double(limit) => limit.fract() == 0.0 && (0.0..=f64::from(i32::MAX)).contains(limit),
+        _ => false,
+    }
 }
 
 /// Refuses commands and concerns that a transaction may not have, before it looks at the transaction.

@@ -48,11 +48,13 @@ pub(super) fn check(sharded: &Sharded, filter: &Document, update: &Bson, shards:
     }
 }
 
-/// Whether a filter demands a value below all values, so that the update changes nothing.
+/// Whether a filter demands a value below all values, or one of no values, so that the update changes nothing.
 fn is_of_nothing(filter: &Document) -> bool {
     filter.iter().any(|(name, value)| match value {
         Bson::Array(parts) if name == "$and" => parts.iter().filter_map(Bson::as_document).any(is_of_nothing),
-        Bson::Document(operators) => operators.get("$lt") == Some(&Bson::MinKey),
+        Bson::Document(operators) => {
+            operators.get("$lt") == Some(&Bson::MinKey) || operators.get_array("$in").is_ok_and(Vec::is_empty)
+        }
         _ => false,
     })
 }
