@@ -31,6 +31,40 @@ const IN_TRANSACTIONS: [&str; 12] = [
     "update",
 ];
 
+/// The commands with statements.
+const WRITES: [&str; 3] = ["insert", "update", "delete"];
+
+/// The fields that such a command may have in a transaction. mongos parses a command before it looks at the transaction.
+const WRITE_FIELDS: [&str; 27] = [
+    "insert",
+    "update",
+    "delete",
+    "documents",
+    "updates",
+    "deletes",
+    "ordered",
+    "bypassDocumentValidation",
+    "let",
+    "comment",
+    "maxTimeMS",
+    "collectionUUID",
+    "stmtId",
+    "stmtIds",
+    "readConcern",
+    "writeConcern",
+    "lsid",
+    "txnNumber",
+    "autocommit",
+    "startTransaction",
+    "recoveryToken",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
+    "$db",
+    "$clusterTime",
+    "$readPreference",
+];
+
 /// The levels of a read concern.
 const LEVELS: [&str; 5] = ["local", "majority", "linearizable", "available", "snapshot"];
 
@@ -57,7 +91,7 @@ fn is_refused_before(command: &Document, reply: &Document) -> bool {
     let code = number(reply, "code");
     let has_invalid_limit = command.get("maxTimeMS").is_some_and(|limit| !is_time_limit(limit));
     let has_invalid_concern = command.contains_key("writeConcern") && command.get_document("writeConcern").is_err();
-    let is_write = ["insert", "update", "delete"].contains(&name(command));
+    let is_write = WRITES.contains(&name(command));
     has_invalid_limit || has_invalid_concern || REFUSED.contains(&code) || (is_write && UNPARSED.contains(&code))
 }
 
@@ -70,7 +104,7 @@ fn is_time_limit(value: &Bson) -> bool {
     }
 }
 
-/// Refuses commands and concerns that a transaction may not have, before it looks at the transaction.
+/// Refuses commands, fields and concerns that a transaction may not have, before it looks at the transaction.
 fn check_statement(command: &Document) -> Result<(), Refusal> {
     if !is_in_transaction(command) || is_end(command) {
         return Ok(());
@@ -79,6 +113,11 @@ fn check_statement(command: &Document) -> Result<(), Refusal> {
     if !IN_TRANSACTIONS.contains(&name) {
         let message = format!("Cannot run '{name}' in a multi-document transaction.");
         return Err(Refusal::new(263, "OperationNotSupportedInTransaction", message));
+    }
+    let unknown = command.keys().find(|field| !WRITE_FIELDS.contains(&field.as_str()));
+    if let Some(field) = unknown.filter(|_| WRITES.contains(&name)) {
+        let message = format!("BSON field '{name}.{field}' is an unknown field.");
+        return Err(Refusal::new(40415, "IDLUnknownField", message));
     }
     let concern = command.get_document("readConcern").ok();
     let level = concern.and_then(|concern| concern.get_str("level").ok());

@@ -281,7 +281,7 @@ impl Generator {
     /// Adds the key of a document to the filter of a write, if writes need it and it is known. `number`: that of the
     /// document.
     pub(super) fn name_key(&mut self, filter: &mut Document, number: i32) {
-        if !self.names_keys || self.chance(3) {
+        if !self.names_keys || !self.places.contains_key(&number) || self.chance(3) {
             return;
         }
         let place = self.place_of(number);

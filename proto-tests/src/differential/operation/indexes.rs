@@ -48,7 +48,7 @@ fn create(generator: &mut Generator) -> Document {
             .collect();
         doc! { "name": name.join("_"), "key": key }
     };
-    let wanted = [
+    let mut wanted = vec![
         index(doc! { "qty": 1 }),
         index(doc! { "qty": 1 }),
         index(doc! { "count": 1 }),
@@ -69,6 +69,10 @@ fn create(generator: &mut Generator) -> Document {
         doc! { "key": { "qty": 1 }, "name": "qty_1", "expireAfterSeconds": 2_000_000_000 },
         doc! { "key": { "qty": 0 }, "name": "none" },
     ];
+    if generator.names_keys {
+        // A sharded collection has no unique index without the shard key. The plain one is not sharded.
+        wanted.retain(|spec| !spec.contains_key("unique"));
+    }
     let mut indexes: Vec<Bson> = vec![generator.example("indexes.create", &wanted).into()];
     if generator.chance(20) {
         indexes.push(generator.pick(&wanted).into());

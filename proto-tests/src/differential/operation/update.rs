@@ -179,11 +179,10 @@ fn upsert(generator: &mut Generator) -> Document {
 /// what is made has a number of its own.
 pub(super) fn upserting_filter(generator: &mut Generator) -> (Document, i32) {
     let form = generator.take::<UpsertFilter>();
-    if form == UpsertFilter::Given {
+    // With a key that the document has not any more, the upsert would make a second one with its number.
+    if form == UpsertFilter::Given && !generator.names_keys {
         let number = generator.given_serial();
-        let mut filter = doc! { "n": number };
-        generator.name_key(&mut filter, number);
-        return (filter, number);
+        return (doc! { "n": number }, number);
     }
     let number = generator.next_serial();
     let mut filter = match form {
