@@ -1,6 +1,8 @@
 //! A client's connections to the shards.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, Timestamp, doc};
@@ -8,7 +10,15 @@ use bson::{Bson, Document, Timestamp, doc};
 use super::refusal::Refusal;
 use super::state::State;
 use super::statements::{copy_session, is_ok, number};
+use super::transactions::is_in_transaction;
 use crate::raw::Connection;
+
+/// The longest time for which mongos waits for a primary.
+const ELECTION_LIMIT: Duration = Duration::from_secs(20);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+/// `NotWritablePrimary` and `NotPrimaryNoSecondaryOk`: the shard has executed nothing.
+const NOT_PRIMARY: [i64; 2] = [10107, 13435];
 
 /// One connection to each shard. They are opened when they are needed.
 pub(super) struct ShardConnections {
@@ -59,7 +69,15 @@ impl ShardConnections {
             None => Connection::open(address)?,
         };
         // A connection that failed is not used again.
-        let reply = connection.command(&command)?;
+        let mut reply = connection.command(&command)?;
+        // mongos waits for the shard's next primary.
+        let deadline = Instant::now() + ELECTION_LIMIT;
+        while is_not_primary(&reply) && !is_in_transaction(&command) && Instant::now() < deadline {
+            thread::sleep(PAUSE);
+            reply = connection.command(&command)?;
+        }
+        // mongos has a topology of its own.
+        reply.remove("topologyVersion");
         *slot = Some(connection);
         self.keep_times(&reply);
         Ok(reply)
@@ -115,4 +133,8 @@ impl ShardConnections {
             }
         }
     }
+}
+
+fn is_not_primary(reply: &Document) -> bool {
+    NOT_PRIMARY.contains(&number(reply, "code"))
 }
