@@ -236,8 +236,12 @@ fn on_first_shard(connections: &mut ShardConnections, routing: &Routing, command
         "explain" => {
             let mut explained = document(command, "explain");
             explained.insert("$db", database(command));
-            if let Some(namespace) = namespace(&explained).filter(|found| routing.collection(found).is_some()) {
-                return Err(Refusal::no_command("explain", &namespace).into());
+            let namespace = namespace(&explained).unwrap_or_default();
+            if let Some(sharded) = routing.collection(&namespace) {
+                return match name(&explained) {
+                    "find" => reads::explain(connections, sharded, command),
+                    _ => Err(Refusal::no_command("explain", &namespace).into()),
+                };
             }
             aggregate::check_references(routing, &explained)?;
         }
