@@ -114,10 +114,8 @@ fn check_statement(command: &Document) -> Result<(), Refusal> {
         let message = format!("Cannot run '{name}' in a multi-document transaction.");
         return Err(Refusal::new(263, "OperationNotSupportedInTransaction", message));
     }
-    let unknown = command.keys().find(|field| !WRITE_FIELDS.contains(&field.as_str()));
-    if let Some(field) = unknown.filter(|_| WRITES.contains(&name)) {
-        let message = format!("BSON field '{name}.{field}' is an unknown field.");
-        return Err(Refusal::new(40415, "IDLUnknownField", message));
+    if WRITES.contains(&name) {
+        check_write(command)?;
     }
     let concern = command.get_document("readConcern").ok();
     let level = concern.and_then(|concern| concern.get_str("level").ok());
@@ -134,6 +132,20 @@ fn check_statement(command: &Document) -> Result<(), Refusal> {
         return Ok(());
     };
     Err(Refusal::new(72, "InvalidOptions", message))
+}
+
+/// The errors of a write that cannot be parsed.
+fn check_write(command: &Document) -> Result<(), Refusal> {
+    if let Some(field) = command.keys().find(|field| !WRITE_FIELDS.contains(&field.as_str())) {
+        let message = format!("BSON field '{}.{field}' is an unknown field.", name(command));
+        return Err(Refusal::new(40415, "IDLUnknownField", message));
+    }
+    let lists = ["documents", "updates", "deletes"].map(|list| command.get_array(list).ok());
+    if lists.into_iter().flatten().any(Vec::is_empty) {
+        let message = "Write batch sizes must be between 1 and 100000. Got 0 operations.";
+        return Err(Refusal::new(16, "InvalidLength", message));
+    }
+    Ok(())
 }
 
 fn is_end(command: &Document) -> bool {

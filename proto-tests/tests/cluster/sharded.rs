@@ -317,3 +317,23 @@ fn writes_of_one_item_without_its_key_are_refused() -> Result<()> {
     }
     sharded.sides.check()
 }
+
+/// An update of nothing waits. It reaches the shards although the proxy has not checked the collection.
+#[test]
+fn a_refused_insert_waits_for_its_write_concern() -> Result<()> {
+    let mut sides = Sharded::open(Kind::Ranged)?.sides;
+    let id = bson::Regex {
+        pattern: bson::raw::cstr!("a").into(),
+        options: bson::raw::cstr!("").into(),
+    };
+    let insert = doc! { "insert": COLLECTION, "documents": [{ "_id": id, KEY: 1 }], "writeConcern": { "w": "nope" } };
+    let databases = [sides.plain_database(), sides.shaped_database()];
+    for (connection, database) in [&mut sides.plain, &mut sides.shaped].into_iter().zip(databases) {
+        let mut insert = insert.clone();
+        insert.insert("$db", database);
+        let reply = connection.command(&insert)?;
+        let error = reply.get_document("writeConcernError").context(reply.to_string())?;
+        ensure!(error.get_i32("code")? == 79, "{reply}");
+    }
+    Ok(())
+}

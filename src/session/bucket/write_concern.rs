@@ -27,8 +27,8 @@ pub(super) fn asks_for_more(run: &BucketCommand<'_>) -> bool {
 pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut command = single("update", run.namespace.collection);
     let mut nothing = no_statement();
-    if run.is_sharded() {
-        // Each shard waits for its own writes.
+    if run.is_behind_mongos() {
+        // Each shard waits for its own writes. The collection may not be known yet.
         nothing = single("q", single("_id", targeting::nothing()));
         nothing.append(cstr!("u"), single("$set", single("_", 0)));
         nothing.append(cstr!("multi"), true);
