@@ -1,7 +1,7 @@
 //! Transactions on a bucket collection: conflicts between them, and their visibility outside.
 
-use anyhow::{Result, ensure};
-use bson::{Document, doc};
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::Transaction;
 use proto_tests::shaped::{COLLECTION, Shaped};
@@ -258,5 +258,30 @@ fn retried_snapshot_transaction_finds_the_created_collection() -> Result<()> {
     ensure!(insert(&mut again, &mut application, (&shaped, 1..2))?.get_i32("n")? == 1);
     ensure!(again.end(&mut application, "commitTransaction")?.get_f64("ok")? > 0.0);
     ensure!(ids(&mut application, &shaped)? == [1]);
+    Ok(())
+}
+
+/// mongod ends the transaction with the failed statement. With one item in the statement, the reply is that of a plain
+/// collection. Otherwise the item is not known, and the command fails with the same code.
+#[test]
+fn an_item_that_an_index_refuses_is_reported() -> Result<()> {
+    const CANNOT_BUILD_INDEX_KEYS: i32 = 201;
+    let shaped = start()?;
+    let mut connection = shaped.application()?;
+    let index = doc! { "key": { "s": 1 }, "name": "s_1", "collation": { "locale": "de" } };
+    connection.command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [index], "$db": &shaped.database })?;
+    let refused = |id: i32| doc! { "_id": id, "k": 1, "s": Bson::Symbol("a".to_owned()) };
+    for (number, items) in [(1, vec![refused(1)]), (2, vec![item(1), refused(2), item(3)])] {
+        let mut transaction = in_session(&shaped, number);
+        let reply = transaction.run(&mut connection, &shaped.insert(&items))?;
+        let code = match reply.get_array("writeErrors") {
+            Ok(errors) if items.len() == 1 => errors[0].as_document().context("an error")?.get_i32("code")?,
+            _ => reply.get_i32("code")?,
+        };
+        ensure!(code == CANNOT_BUILD_INDEX_KEYS && !is_transient(&reply), "{reply}");
+        let ended = transaction.end(&mut connection, "commitTransaction")?;
+        ensure!(ended.get_str("codeName")? == "NoSuchTransaction", "{ended}");
+        ensure!(ids(&mut connection, &shaped)? == [0]);
+    }
     Ok(())
 }

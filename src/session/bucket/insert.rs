@@ -155,7 +155,7 @@ async fn rounds(
             Err(error) if is_replaced(run, &error) && !is_automatic(run) => {
                 run.context.settings.catalog.forget(run.namespace);
             }
-            done => done?,
+            done => done.map_err(|error| transaction::first_error(batch, error))?,
         }
         let left = batch.pending();
         idle = if left < before { 0 } else { idle.saturating_add(1) };

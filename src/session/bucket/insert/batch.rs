@@ -48,6 +48,8 @@ pub(super) struct InsertBatch<'a> {
     /// Failures, by the client's index. An ordered command has at most one, and no item after it is
     /// in `placed`.
     pub(super) failed: Vec<(usize, WriteError)>,
+    /// The error of a statement that stores several items, if it concerns one of them.
+    pub(super) error_of_several: Option<WriteError>,
     /// Pages on which this attempt stored items. Kept because an ordered command may have to remove
     /// these items.
     pub(super) placed: HashMap<Placed, RawBson>,
@@ -89,6 +91,7 @@ impl<'a> InsertBatch<'a> {
                 .unwrap_or(false),
             concern: Concern::of(run),
             failed: Vec::new(),
+            error_of_several: None,
             placed: HashMap::new(),
             resent: Vec::new(),
             concern_error: None,
@@ -283,6 +286,12 @@ impl<'a> InsertBatch<'a> {
                 error: error.clone(),
             }),
             StatementOutcome::Failed(Failure::Invalid(_)) => self.validity.report(),
+            StatementOutcome::Failed(Failure::Final(error) | Failure::Incompatible(error))
+                if statement.items.len() > 1 =>
+            {
+                metrics.conflicts.inc();
+                self.error_of_several.get_or_insert_with(|| error.clone());
+            }
             StatementOutcome::Failed(_) | StatementOutcome::Unclear => metrics.conflicts.inc(),
         }
         let Some(group) = self.groups.get_mut(statement.group) else {

@@ -67,7 +67,8 @@ async fn taken_names(run: &mut BucketCommand<'_>, statements: &[InsertStatement]
 
 /// Ends the transaction if an item was refused, as a failed insert does in mongod. Sends a query
 /// that certainly fails with `BadValue`, because any error ends a transaction. Any other error is
-/// returned: it means that there is no transaction to end.
+/// returned: it means that there is no transaction to end. After a statement, there is none if the
+/// statement failed.
 pub(super) async fn end_if_failed(run: &mut BucketCommand<'_>, batch: &InsertBatch<'_>) -> Result<(), RunError> {
     if !batch.in_transaction() || batch.failed.is_empty() {
         return Ok(());
@@ -76,7 +77,22 @@ pub(super) async fn end_if_failed(run: &mut BucketCommand<'_>, batch: &InsertBat
     find.append(cstr!("filter"), single("$mongoshape", RawBsonRef::Null));
     run.context.inherited().append_to_internal_read(&mut find);
     match succeeded(run.context.link.call(UpstreamRequest::plain(&find)).await?) {
+        Err(error) if error.is(ErrorCode::NoSuchTransaction) && batch.has_sent() => Ok(()),
         Err(error) if !error.is(ErrorCode::BadValue) => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+/// The error of the command after a round failed. A statement that stores several items can fail because of one of
+/// them, which is not known. Its error ends the transaction, so no statement can store the items one by one.
+pub(super) fn first_error(batch: &mut InsertBatch<'_>, error: RunError) -> RunError {
+    let has_ended = matches!(&error, RunError::Command(error) if error.is(ErrorCode::NoSuchTransaction));
+    match batch
+        .error_of_several
+        .take()
+        .filter(|_| has_ended && batch.in_transaction())
+    {
+        Some(first) => first.into_command_error().into(),
+        None => error,
     }
 }
