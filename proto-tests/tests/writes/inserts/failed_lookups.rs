@@ -29,7 +29,7 @@ fn an_insert_reads_again_after_a_killed_lookup() -> Result<()> {
         ensure!(!reply.contains_key("writeErrors"), "{reply}");
         let off = doc! { "configureFailPoint": "failCommand", "mode": "off", "$db": "admin" };
         let reply = direct.command_ok(&off)?;
-        ensure!(reply.get_i64("count")? >= 1, "no lookup failed: {reply}");
+        ensure!(reply.get_i32("count")? >= 1, "no lookup failed: {reply}");
     }
     let count = application.command_ok(&doc! { "count": COLLECTION, "$db": &shaped.database })?;
     ensure!(count.get_i32("n")? == 5, "{count}");
