@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -81,7 +81,9 @@ impl Moves {
     pub fn end(mut self) -> Result<()> {
         self.is_ended.store(true, Ordering::Relaxed);
         match self.thread.take() {
-            Some(thread) => thread.join().expect("a thread that moves slots panicked"),
+            Some(thread) => thread
+                .join()
+                .map_err(|_| anyhow!("a thread that moves slots panicked"))?,
             None => Ok(()),
         }
     }

@@ -136,11 +136,11 @@ pub(super) fn explain(connections: &mut ShardConnections, sharded: &Sharded, com
         plan.extend(document(&reply, "queryPlanner"));
         plans.push(plan);
     }
-    let stage = if plans.len() == 1 {
+    let kind = if plans.len() == 1 {
         "SINGLE_SHARD"
     } else {
         "SHARD_MERGE"
     };
-    let winning = doc! { "stage": stage, "shards": plans };
+    let winning = doc! { "stage": kind, "shards": plans };
     Ok(doc! { "queryPlanner": { "winningPlan": winning }, "ok": 1.0 })
 }
