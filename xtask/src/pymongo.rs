@@ -47,15 +47,8 @@ pub(crate) struct Options {
     /// The pattern that they are shaped in
     #[arg(long, value_enum, default_value_t = shaped::Pattern::Bucket, requires = "shaped")]
     pattern: shaped::Pattern,
-    /// Runs it on a standalone; without this, --replica-set and --cluster, on a standalone and a replica set
-    #[arg(long)]
-    standalone: bool,
-    /// Runs it on a replica set
-    #[arg(long)]
-    replica_set: bool,
-    /// Runs it on the tests' model of a sharded cluster, on which no collection is sharded
-    #[arg(long)]
-    cluster: bool,
+    #[command(flatten)]
+    topologies: Topologies,
     /// Runs only these presentations
     #[arg(long, value_enum, value_name = "PRESENTATION", num_args = 1..)]
     present_as: Vec<Presentation>,
@@ -73,13 +66,34 @@ pub(crate) struct Options {
     binary: Option<PathBuf>,
 }
 
+/// On what the suite is run.
+#[derive(Debug, Args)]
+struct Topologies {
+    /// Runs it on a standalone; without this, --replica-set and --cluster, on a standalone and a replica set
+    #[arg(long)]
+    standalone: bool,
+    /// Runs it on a replica set
+    #[arg(long)]
+    replica_set: bool,
+    /// Runs it on the tests' model of a sharded cluster, on which no collection is sharded
+    #[arg(long)]
+    cluster: bool,
+}
+
+impl Topologies {
+    fn contain(&self, topology: Topology) -> bool {
+        let is_any = self.standalone || self.replica_set || self.cluster;
+        match topology {
+            Topology::Standalone => self.standalone || !is_any,
+            Topology::ReplicaSet => self.replica_set || !is_any,
+            Topology::Cluster => self.cluster,
+        }
+    }
+}
+
 impl Options {
     fn presentations(&self, topology: Topology) -> Vec<Presentation> {
-        let wanted = match topology {
-            Topology::Standalone => self.standalone || !(self.replica_set || self.cluster),
-            Topology::ReplicaSet => self.replica_set || !(self.standalone || self.cluster),
-            Topology::Cluster => self.cluster,
-        };
+        let wanted = self.topologies.contain(topology);
         let is_chosen = |presentation: &Presentation| {
             wanted
                 && presentation.topology() == topology
@@ -206,7 +220,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn judge(options: &Options, compared: &[Compared]) -> Result<()> {
     let sum = |count: fn(&Compared) -> usize| compared.iter().map(count).sum::<usize>();
     if options.shaped.is_some() {
-        let failed = sum(|one| one.direct_failures());
+        let failed = sum(Compared::direct_failures);
         ensure!(failed == 0, "{failed} tests failed without the proxy, and show nothing");
     }
     let unexpected = sum(|one| one.unexpected.len());
