@@ -34,37 +34,6 @@ const IN_TRANSACTIONS: [&str; 12] = [
 /// The commands with statements.
 const WRITES: [&str; 3] = ["insert", "update", "delete"];
 
-/// The fields that such a command may have in a transaction. mongos parses a command before it looks at the transaction.
-const WRITE_FIELDS: [&str; 27] = [
-    "insert",
-    "update",
-    "delete",
-    "documents",
-    "updates",
-    "deletes",
-    "ordered",
-    "bypassDocumentValidation",
-    "let",
-    "comment",
-    "maxTimeMS",
-    "collectionUUID",
-    "stmtId",
-    "stmtIds",
-    "readConcern",
-    "writeConcern",
-    "lsid",
-    "txnNumber",
-    "autocommit",
-    "startTransaction",
-    "recoveryToken",
-    "apiVersion",
-    "apiStrict",
-    "apiDeprecationErrors",
-    "$db",
-    "$clusterTime",
-    "$readPreference",
-];
-
 /// The levels of a read concern.
 const LEVELS: [&str; 5] = ["local", "majority", "linearizable", "available", "snapshot"];
 
@@ -104,7 +73,7 @@ fn is_time_limit(value: &Bson) -> bool {
     }
 }
 
-/// Refuses commands, fields and concerns that a transaction may not have, before it looks at the transaction.
+/// Refuses commands and concerns that a transaction may not have, before it looks at the transaction.
 fn check_statement(command: &Document) -> Result<(), Refusal> {
     if !is_in_transaction(command) || is_end(command) {
         return Ok(());
@@ -113,9 +82,6 @@ fn check_statement(command: &Document) -> Result<(), Refusal> {
     if !IN_TRANSACTIONS.contains(&name) {
         let message = format!("Cannot run '{name}' in a multi-document transaction.");
         return Err(Refusal::new(263, "OperationNotSupportedInTransaction", message));
-    }
-    if WRITES.contains(&name) {
-        check_write(command)?;
     }
     let concern = command.get_document("readConcern").ok();
     let level = concern.and_then(|concern| concern.get_str("level").ok());
@@ -132,20 +98,6 @@ fn check_statement(command: &Document) -> Result<(), Refusal> {
         return Ok(());
     };
     Err(Refusal::new(72, "InvalidOptions", message))
-}
-
-/// The errors of a write that cannot be parsed.
-fn check_write(command: &Document) -> Result<(), Refusal> {
-    if let Some(field) = command.keys().find(|field| !WRITE_FIELDS.contains(&field.as_str())) {
-        let message = format!("BSON field '{}.{field}' is an unknown field.", name(command));
-        return Err(Refusal::new(40415, "IDLUnknownField", message));
-    }
-    let lists = ["documents", "updates", "deletes"].map(|list| command.get_array(list).ok());
-    if lists.into_iter().flatten().any(Vec::is_empty) {
-        let message = "Write batch sizes must be between 1 and 100000. Got 0 operations.";
-        return Err(Refusal::new(16, "InvalidLength", message));
-    }
-    Ok(())
 }
 
 fn is_end(command: &Document) -> bool {

@@ -70,8 +70,9 @@ fn create(generator: &mut Generator) -> Document {
         doc! { "key": { "qty": 0 }, "name": "none" },
     ];
     if generator.names_keys {
-        // A sharded collection has no unique index without the shard key. The plain one is not sharded.
-        wanted.retain(|spec| !spec.contains_key("unique"));
+        // The plain collection is not sharded. A sharded one has no unique index without the shard key, and an index
+        // that cannot be built on one shard can stay on the others.
+        wanted.retain(|spec| !spec.contains_key("unique") && !spec.contains_key("collation"));
     }
     let mut indexes: Vec<Bson> = vec![generator.example("indexes.create", &wanted).into()];
     if generator.chance(20) {

@@ -220,6 +220,11 @@ impl Insert {
 }
 
 impl Insert {
+    /// Whether the command is invalid whatever the collection contains.
+    pub(super) fn is_invalid(&self) -> bool {
+        self.fails || self.documents.is_empty()
+    }
+
     /// Whether the shaped side failed as a whole with the code of the document that the plain side refused. In a
     /// transaction, an error of an index ends it, and the statement for several documents does not name the one.
     fn fails_for_one_of_several(&self, plain: &RawDocument, shaped: &RawDocument) -> bool {
