@@ -134,6 +134,13 @@ pub fn no_such_index() -> CommandError {
     CommandError::new(ErrorCode::BadValue, NO_SUCH_INDEX)
 }
 
+/// mongod's error for a client's hint of a key pattern that several indexes have.
+#[must_use]
+pub fn ambiguous_hint() -> CommandError {
+    let message = "error processing query: planner returned error :: caused by :: Hint matched multiple indexes, must hint by index name.";
+    CommandError::new(ErrorCode::IndexNotFound, message)
+}
+
 /// Whether mongod did not find the index of the proxy's own hint: the collection was created again
 /// without the proxy.
 #[must_use]

@@ -7,7 +7,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
 use super::{names_nothing, of_no_document};
-use crate::command::document::{array_of, put, single};
+use crate::command::document::{array_of, get, put, single};
 
 /// Whether a filter has a `$where`.
 #[must_use]
@@ -64,13 +64,14 @@ pub fn code_validation(
 #[must_use]
 pub fn with_code_as_expression(filter: &RawDocument, document: &RawBson) -> RawDocumentBuf {
     let mut converted = RawDocumentBuf::new();
+    let mut code = None;
     for (name, value) in filter.iter().flatten() {
         match (name.as_str(), value) {
-            ("$where", RawBsonRef::String(code) | RawBsonRef::JavaScriptCode(code)) => {
+            ("$where", RawBsonRef::String(body) | RawBsonRef::JavaScriptCode(body)) => {
                 let function = rawdoc! {
-                    "body": code, "args": [document.clone()], "lang": "js", "_internalSetObjToThis": true,
+                    "body": body, "args": [document.clone()], "lang": "js", "_internalSetObjToThis": true,
                 };
-                put(&mut converted, "$expr", single("$function", function));
+                code = Some(single("$function", function));
             }
             (name @ ("$and" | "$or" | "$nor"), RawBsonRef::Array(branches)) => {
                 let branches = branches.into_iter().flatten().map(|branch| match branch {
@@ -82,7 +83,17 @@ pub fn with_code_as_expression(filter: &RawDocument, document: &RawBson) -> RawD
             (name, value) => put(&mut converted, name, value),
         }
     }
-    converted
+    match code {
+        // The filter has an expression of its own.
+        Some(code) if get(&converted, "$expr").is_some() => {
+            single("$and", array_of(&[converted, single("$expr", code)]))
+        }
+        Some(code) => {
+            put(&mut converted, "$expr", &code);
+            converted
+        }
+        None => converted,
+    }
 }
 
 #[cfg(test)]
@@ -93,7 +104,11 @@ mod tests {
     fn code_becomes_an_expression_on_the_document() {
         let filter = rawdoc! { "n": 1, "$or": [{ "$where": "this.n" }, { "k": 2 }] };
         let function = rawdoc! { "body": "this.n", "args": ["$$ROOT"], "lang": "js", "_internalSetObjToThis": true };
-        let expected = rawdoc! { "n": 1, "$or": [{ "$expr": { "$function": function } }, { "k": 2 }] };
+        let code = rawdoc! { "$expr": { "$function": function } };
+        let expected = rawdoc! { "n": 1, "$or": [code.clone(), { "k": 2 }] };
+        assert_eq!(with_code_as_expression(&filter, &"$$ROOT".into()), expected);
+        let filter = rawdoc! { "$where": "this.n", "$expr": "$n", "k": 1 };
+        let expected = rawdoc! { "$and": [{ "$expr": "$n", "k": 1 }, code] };
         assert_eq!(with_code_as_expression(&filter, &"$$ROOT".into()), expected);
         assert!(has_where(&filter) && !has_where(&rawdoc! { "n": { "$where": 1 } }));
     }

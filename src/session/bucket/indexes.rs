@@ -14,7 +14,7 @@ use super::command::BucketCommand;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::find::no_such_index;
+use crate::command::find::{ambiguous_hint, no_such_index};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::item_index::{HintedIndex, IndexHint, Indexes, hint, reads_backward};
 use crate::pattern::bucket::readable_indexes::ReadableIndexes;
@@ -93,9 +93,7 @@ pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBso
             let what = "a hint of a sparse, partial or wildcard index (it may leave items out)";
             Err(run.unsupported(what).into())
         }
-        HintedIndex::Ambiguous => Err(run
-            .unsupported("a hint of a key pattern that several indexes have")
-            .into()),
+        HintedIndex::Ambiguous => Err(ambiguous_hint().into()),
     }
 }
 
