@@ -7,7 +7,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
 use super::{names_nothing, of_no_document};
-use crate::command::document::{array_of, get, put, single};
+use crate::command::document::{array_of, put, single};
 
 /// Whether a filter has a `$where`.
 #[must_use]
@@ -64,14 +64,14 @@ pub fn code_validation(
 #[must_use]
 pub fn with_code_as_expression(filter: &RawDocument, document: &RawBson) -> RawDocumentBuf {
     let mut converted = RawDocumentBuf::new();
-    let mut code = None;
+    let mut code = Vec::new();
     for (name, value) in filter.iter().flatten() {
         match (name.as_str(), value) {
             ("$where", RawBsonRef::String(body) | RawBsonRef::JavaScriptCode(body)) => {
                 let function = rawdoc! {
                     "body": body, "args": [document.clone()], "lang": "js", "_internalSetObjToThis": true,
                 };
-                code = Some(single("$function", function));
+                code.push(single("$expr", single("$function", function)));
             }
             (name @ ("$and" | "$or" | "$nor"), RawBsonRef::Array(branches)) => {
                 let branches = branches.into_iter().flatten().map(|branch| match branch {
@@ -83,17 +83,12 @@ pub fn with_code_as_expression(filter: &RawDocument, document: &RawBson) -> RawD
             (name, value) => put(&mut converted, name, value),
         }
     }
-    match code {
-        // The filter has an expression of its own.
-        Some(code) if get(&converted, "$expr").is_some() => {
-            single("$and", array_of(&[converted, single("$expr", code)]))
-        }
-        Some(code) => {
-            put(&mut converted, "$expr", &code);
-            converted
-        }
-        None => converted,
+    if code.is_empty() {
+        return converted;
     }
+    // The filter may have an `$expr` of its own.
+    code.insert(0, converted);
+    single("$and", array_of(&code))
 }
 
 #[cfg(test)]
@@ -105,7 +100,7 @@ mod tests {
         let filter = rawdoc! { "n": 1, "$or": [{ "$where": "this.n" }, { "k": 2 }] };
         let function = rawdoc! { "body": "this.n", "args": ["$$ROOT"], "lang": "js", "_internalSetObjToThis": true };
         let code = rawdoc! { "$expr": { "$function": function } };
-        let expected = rawdoc! { "n": 1, "$or": [code.clone(), { "k": 2 }] };
+        let expected = rawdoc! { "n": 1, "$or": [{ "$and": [{}, code.clone()] }, { "k": 2 }] };
         assert_eq!(with_code_as_expression(&filter, &"$$ROOT".into()), expected);
         let filter = rawdoc! { "$where": "this.n", "$expr": "$n", "k": 1 };
         let expected = rawdoc! { "$and": [{ "$expr": "$n", "k": 1 }, code] };
