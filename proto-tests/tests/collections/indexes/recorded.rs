@@ -1,7 +1,7 @@
 //! Sparse, partial and wildcard indexes, and indexes with a collation.
 
 use anyhow::{Result, ensure};
-use bson::{Document, bson, doc};
+use bson::{Bson, Document, bson, doc};
 use proto_tests::shaped::COLLECTION;
 
 use super::{Compared, Comparison, NOT_SUPPORTED, spec, with};
@@ -168,26 +168,34 @@ fn other_options_of_an_existing_geospatial_index_are_a_conflict() -> Result<()> 
     Ok(())
 }
 
+/// mongod's code for a hint that several indexes satisfy.
+const INDEX_NOT_FOUND: i32 = 27;
+
 #[test]
 fn what_may_leave_items_out_is_refused() -> Result<()> {
     let mut sides = Comparison::filled()?;
     sides.create(&specs(), Compared::Whole)?;
-    for hint in [
-        bson!("sparse"),
-        bson!("partial"),
-        bson!("all"),
-        bson!("both"),
-        bson!("wild"),
-        bson!({ "tags": 1 }),
-    ] {
-        for command in [
+    let hinted = |hint: Bson| {
+        [
             doc! { "find": COLLECTION, "hint": &hint, "sort": { "quantity": 1 } },
             doc! { "count": COLLECTION, "hint": &hint },
             doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {}, "hint": &hint },
             doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0, "hint": &hint }] },
-        ] {
+        ]
+    };
+    for hint in ["sparse", "partial", "all", "both", "wild"] {
+        for command in hinted(hint.into()) {
             sides.refused(&command, NOT_SUPPORTED, "a hint of a")?;
         }
+    }
+    // Several indexes have this key pattern.
+    for command in hinted(bson!({ "tags": 1 })) {
+        let codes = sides.run(&command)?.map(|reply| {
+            let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
+            let error = errors.first().and_then(Bson::as_document).unwrap_or(&reply);
+            error.get_i32("code").ok()
+        });
+        ensure!(codes == [Some(INDEX_NOT_FOUND); 2], "{command}: {codes:?}");
     }
     let hidden = doc! { "find": COLLECTION, "hint": "key" };
     sides.same(&hidden, Compared::Code)?;
