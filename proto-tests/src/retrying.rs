@@ -19,8 +19,15 @@ const WRITE_CONFLICT: i32 = 112;
 /// The proxy's code for a `findAndModify` that was executed and whose reply is lost.
 const ILLEGAL_OPERATION: i32 = 20;
 
-/// The proxy is not ready, or no primary: nothing was done.
-const NOT_WRITABLE_PRIMARY: i32 = 10107;
+/// The errors that report that the proxy is not ready, or that there is no primary.
+const NAMES_OF_NO_PRIMARY: [&str; 4] = [
+    "PrimarySteppedDown",
+    "NotWritablePrimary",
+    "InterruptedDueToReplStateChange",
+    "NotPrimaryNoSecondaryOk",
+];
+/// Their codes.
+const NO_PRIMARY: [i32; 4] = [189, 10107, 11602, 13435];
 
 /// Whether commands are sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +138,8 @@ impl<'a> Client<'a> {
                 Err(error) if self.retries == Retries::None => return Err(error),
                 Err(error) => {
                     let text = error.to_string();
-                    let is_refused = text.starts_with("the server refused") && !text.contains("NotWritablePrimary");
+                    let is_refused = text.starts_with("the server refused")
+                        && !NAMES_OF_NO_PRIMARY.iter().any(|name| text.contains(name));
                     ensure!(!is_refused, "{command}: {text}");
                     self.broken(deadline, &command)?;
                 }
@@ -201,13 +209,20 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Whether the command is resent: by a driver because of the label, or by the application because a proxy is
-/// not ready. The error of an unnumbered command has no label.
+/// Whether the command is resent: by a driver because of the label, or by the application because there is no primary.
+/// The error of an unnumbered command has no label. Such a command may be executed twice.
 fn is_to_be_sent_again(command: &Document, reply: &Document) -> bool {
     let labels = reply.get_array("errorLabels").map(Vec::as_slice).unwrap_or_default();
-    let is_not_ready = reply.get_i32("code").is_ok_and(|code| code == NOT_WRITABLE_PRIMARY);
     labels.iter().any(|label| label.as_str() == Some("RetryableWriteError"))
-        || (is_not_ready && !command.contains_key("txnNumber"))
+        || (!command.contains_key("txnNumber") && lacks_primary(reply))
+}
+
+/// Whether a reply has errors, and all of them report that there is no primary.
+fn lacks_primary(reply: &Document) -> bool {
+    let concern = reply.get_document("writeConcernError").ok();
+    let concern = concern.and_then(|error| error.get_i32("code").ok());
+    let mut codes = codes(reply).into_iter().chain(concern).peekable();
+    codes.peek().is_some() && codes.all(|code| NO_PRIMARY.contains(&code))
 }
 
 /// The codes of a reply's errors.

@@ -14,6 +14,7 @@ pub(super) struct Outcome {
     upserted: Vec<Document>,
     errors: Vec<Document>,
     concern_error: Option<Document>,
+    labels: Option<Bson>,
     retried: Vec<Bson>,
     /// A shard has executed a part.
     has_replies: bool,
@@ -71,6 +72,9 @@ impl Outcome {
         if let (None, Ok(error)) = (&self.concern_error, reply.get_document("writeConcernError")) {
             self.concern_error = Some(error.clone());
         }
+        if let Some(labels) = reply.get("errorLabels") {
+            self.labels = Some(labels.clone());
+        }
         if let Ok(retried) = reply.get_array("retriedStmtIds") {
             self.retried.extend(retried.iter().cloned());
         }
@@ -103,6 +107,9 @@ impl Outcome {
         }
         if let Some(error) = self.concern_error.take() {
             reply.insert("writeConcernError", error);
+        }
+        if let Some(labels) = self.labels.take() {
+            reply.insert("errorLabels", labels);
         }
         if !self.retried.is_empty() {
             reply.insert("retriedStmtIds", self.retried);
