@@ -116,7 +116,8 @@ impl Cluster {
     /// Moves all documents of a slot to a shard, and makes the shard the owner. Waits for statements in
     /// flight.
     pub fn move_slot(&self, namespace: &str, slot: usize, shard: usize) -> Result<()> {
-        moves::move_slot(&self.state, namespace, slot, shard)
+        moves::move_slot(&self.state, namespace, slot, shard)?;
+        Ok(())
     }
 
     /// The slot of a document.

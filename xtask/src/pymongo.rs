@@ -32,8 +32,8 @@ use runner::Runner;
 use shaped::Shaping;
 use suite::Suite;
 
-/// Tests that the model of a cluster cannot pass. A mongos has fail points of its own, by which it closes the client's
-/// connection. Those of a shard close the router's connection, and the router reports that.
+/// Tests that the model of a cluster cannot pass. They close the client's connection by a fail point of mongos. The model
+/// has only the fail points of its shards, which close the router's connections.
 const NOT_OF_MODEL: [&str; 1] = ["::test_estimatedDocumentCount_errors_correctly--socket_error"];
 
 #[derive(Debug, Args)]
@@ -66,7 +66,7 @@ pub(crate) struct Options {
     binary: Option<PathBuf>,
 }
 
-/// On what the suite is run.
+/// The topologies of a run.
 #[derive(Debug, Args)]
 struct Topologies {
     /// Runs it on a standalone; without this, --replica-set and --cluster, on a standalone and a replica set

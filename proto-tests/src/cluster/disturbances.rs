@@ -16,12 +16,13 @@ use super::state::State;
 
 /// Between two moves of [`Moves`].
 const PAUSE: Duration = Duration::from_millis(15);
-/// A primary does not stand for election for so many seconds.
+/// The seconds for which a primary that stepped down is not elected again.
 const STEPPED_DOWN_SECS: u32 = 1;
 
 impl Cluster {
-    /// Moves a random slot of a collection to a random shard. Nothing moves if the collection is not sharded.
-    pub fn move_any(&self, namespace: &str, random: &mut ChaCha8Rng) -> Result<()> {
+    /// Moves a random slot of a collection to a random shard. Returns whether it was on another one. Nothing moves if
+    /// the collection is not sharded.
+    pub fn move_any(&self, namespace: &str, random: &mut ChaCha8Rng) -> Result<bool> {
         move_any(&self.state, namespace, random)
     }
 
@@ -40,11 +41,11 @@ impl Cluster {
     }
 }
 
-fn move_any(state: &Arc<State>, namespace: &str, random: &mut ChaCha8Rng) -> Result<()> {
+fn move_any(state: &Arc<State>, namespace: &str, random: &mut ChaCha8Rng) -> Result<bool> {
     let slot = random.random_range(0..SLOTS);
     let shard = random.random_range(0..state.shards.len());
     if state.routing().collection(namespace).is_none() {
-        return Ok(());
+        return Ok(false);
     }
     move_slot(state, namespace, slot, shard)
 }
@@ -53,7 +54,7 @@ fn move_any(state: &Arc<State>, namespace: &str, random: &mut ChaCha8Rng) -> Res
 #[derive(Debug)]
 pub struct Moves {
     is_ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<()>>>,
+    thread: Option<JoinHandle<Result<u32>>>,
 }
 
 impl Moves {
@@ -62,11 +63,12 @@ impl Moves {
         let ended = Arc::clone(&is_ended);
         let thread = thread::spawn(move || {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
+            let mut moved = 0;
             while !ended.load(Ordering::Relaxed) {
-                move_any(&state, &namespace, &mut random)?;
+                moved += u32::from(move_any(&state, &namespace, &mut random)?);
                 thread::sleep(PAUSE);
             }
-            Ok(())
+            Ok(moved)
         });
         Self {
             is_ended,
@@ -74,17 +76,17 @@ impl Moves {
         }
     }
 
-    /// Ends the moves.
+    /// Ends the moves, and returns how many slots have moved.
     ///
     /// # Errors
     /// A move failed.
-    pub fn end(mut self) -> Result<()> {
+    pub fn end(mut self) -> Result<u32> {
         self.is_ended.store(true, Ordering::Relaxed);
         match self.thread.take() {
             Some(thread) => thread
                 .join()
                 .map_err(|_| anyhow!("a thread that moves slots panicked"))?,
-            None => Ok(()),
+            None => Ok(0),
         }
     }
 }

@@ -16,8 +16,9 @@ use super::transactions;
 /// Documents that are copied at once.
 const COPIED: usize = 1000;
 
-/// Moves a slot. No statement is in flight meanwhile, and no transaction on the collection is open.
-pub(super) fn move_slot(state: &Arc<State>, namespace: &str, slot: usize, to: usize) -> Result<()> {
+/// Moves a slot, and returns whether it was on another shard. No statement is in flight meanwhile, and no transaction
+/// on the collection is open.
+pub(super) fn move_slot(state: &Arc<State>, namespace: &str, slot: usize, to: usize) -> Result<bool> {
     ensure!(slot < SLOTS, "there is no slot {slot}");
     ensure!(to < state.shards.len(), "there is no shard {to}");
     let mut routing = state.routing_mut();
@@ -25,7 +26,7 @@ pub(super) fn move_slot(state: &Arc<State>, namespace: &str, slot: usize, to: us
     let sharded = routing.collection(namespace).context("not sharded")?;
     let from = sharded.owners.get(slot).copied().context("no such slot")?;
     if from == to {
-        return Ok(());
+        return Ok(false);
     }
     transactions::abort_all(&mut connections, namespace);
     let mut copy = Copier::new(&mut connections, sharded)?;
@@ -37,7 +38,7 @@ pub(super) fn move_slot(state: &Arc<State>, namespace: &str, slot: usize, to: us
     }
     copy.take(from, to, moved)?;
     routing.give(namespace, slot, to);
-    Ok(())
+    Ok(true)
 }
 
 /// Moves each document of a new sharded collection from the first shard to its owner.

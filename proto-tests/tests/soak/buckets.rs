@@ -1,8 +1,8 @@
 //! Applications on two proxies that insert, change, move and delete items of the same keys at once.
 //!
-//! Everything that is acknowledged is written down, and must be so afterwards: see [`ledger`]. In the second
-//! test proxies are killed and links cut meanwhile, and what was not answered is sent again. In the third one the
-//! collection is sharded on a model of a cluster, its ranges move, and its shards step down.
+//! Each acknowledged write is recorded, and the collection must contain it afterwards: see [`ledger`]. The second test
+//! kills proxies and cuts connections, and the applications resend commands without a reply. The third test does the
+//! same on a sharded collection of the model of a cluster. It also moves ranges and makes shards step down.
 //!
 //! A run of the ordinary tests is short. The whole measure takes a minute each; each run prints its seed, and
 //! takes one to run again:

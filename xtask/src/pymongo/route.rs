@@ -39,7 +39,7 @@ impl Route {
         self.shapings.iter().map(Some).collect()
     }
 
-    fn start(&self, shaping: Option<&Shaping>, (server, binary): (&Server, Option<&PathBuf>)) -> Result<Proxy> {
+    fn start(&self, shaping: Option<&Shaping>, server: &Server, binary: Option<&PathBuf>) -> Result<Proxy> {
         let mut options = self.presentation.options(server);
         if let Some(shaping) = shaping {
             options = options.config(&shaping.toml());
@@ -75,7 +75,7 @@ impl Deployment {
         binary: Option<&PathBuf>,
     ) -> Result<Self> {
         let server = route.presentation.topology().start(members)?;
-        let proxy = route.start(shaping, (&server, binary))?;
+        let proxy = route.start(shaping, &server, binary)?;
         Ok(Self {
             proxy: Some(proxy),
             server,
