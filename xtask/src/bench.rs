@@ -16,6 +16,7 @@ mod model;
 mod outlier;
 mod place;
 mod process;
+mod proxies;
 mod queries;
 mod read;
 mod relay;
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     DirectWrites(direct_writes::Options),
     /// What change streams cost writes, on collections with and without them
     Streams(streams::Options),
+    /// What more proxies before one replica set change
+    Proxies(proxies::Options),
     /// What a conversion costs clients that write meanwhile
     Convert(convert::Options),
     /// How far the sizes that `advise` forecasts are from those after `setup --pack`
@@ -74,6 +77,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Unique(options) => unique::run(options),
         Command::DirectWrites(options) => direct_writes::run(options),
         Command::Streams(options) => streams::run(options),
+        Command::Proxies(options) => proxies::run(options),
         Command::Convert(options) => convert::run(options),
         Command::Forecast(options) => forecast::run(options),
         Command::Outlier(options) => outlier::run(options),
