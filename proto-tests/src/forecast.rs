@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 pub use self::data_set::{Content, DataSet};
 use crate::raw::Connection;
-use crate::{ItemIds, Mongod, database_name};
+use crate::{Mongod, database_name};
 
 const COLLECTION: &str = "items";
 /// Documents of an insert command.
@@ -153,11 +153,7 @@ fn checkpoint(direct: &mut Connection) -> Result<()> {
 /// The proposed configuration, as it is used to pack. If `advise` proposes no shape, because it would need
 /// more space, the shape that it had in mind.
 fn configured(proposed: &str, set: &DataSet, namespace: &str) -> String {
-    let setting = match set.item_ids {
-        ItemIds::Unique => "unique",
-        ItemIds::Stored => "stored",
-        ItemIds::Dropped => "dropped",
-    };
+    let setting = set.item_ids.name();
     let rewrite = format!("item_ids = \"{setting}\"\nmode = \"rewrite\"");
     if proposed.contains("[[bucket]]") {
         return proposed.replace("\nmode = \"observe\"\n", &format!("\n{rewrite}\n"));

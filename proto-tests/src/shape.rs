@@ -14,10 +14,25 @@ pub use outlier::{Outlier, Reads};
 pub enum ItemIds {
     /// Kept, indexed, duplicates refused.
     Unique,
+    /// Kept, indexed, duplicates within a key refused.
+    UniqueInKey,
     /// Kept, duplicates accepted.
     Stored,
     /// Not kept.
     Dropped,
+}
+
+impl ItemIds {
+    /// As it is configured.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unique => "unique",
+            Self::UniqueInKey => "unique_in_key",
+            Self::Stored => "stored",
+            Self::Dropped => "dropped",
+        }
+    }
 }
 
 /// The program that named the buckets.
@@ -89,11 +104,7 @@ impl Shape {
     /// The table for the proxy's configuration file, for one or, with `*.name`, many collections.
     #[must_use]
     pub fn toml(&self, namespace: &str) -> String {
-        let ids = match self.item_ids {
-            ItemIds::Unique => "unique",
-            ItemIds::Stored => "stored",
-            ItemIds::Dropped => "dropped",
-        };
+        let ids = self.item_ids.name();
         let mut toml = format!(
             "[[bucket]]\nnamespace = \"{namespace}\"\nkey = {:?}\nitems = \"{}\"\ncount = \"{}\"\nmax_items = {}\n\
              max_bytes = {}\nitem_ids = \"{ids}\"\n",

@@ -242,7 +242,7 @@ count = "history"
     m.toml:23: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
     m.toml:24: `bucket.max_bytes`: 99999999999 is out of range; write a smaller number
     m.toml:25: `bucket.rename`: it is a whole number; write `a` stored as a string
-    m.toml:26: `bucket.item_ids`: "none" is not known; write "unique" or "stored" or "dropped"
+    m.toml:26: `bucket.item_ids`: "none" is not known; write "unique" or "unique_in_key" or "stored" or "dropped"
     m.toml:29: `bucket.key`: every item has its own `_id`; group by a field that items share
     m.toml:30: `bucket.time`: `customerId` is `_id` or a key field; name the date field that orders the items
     m.toml:31: `bucket.rename`: `customerId` to `c` involves `customerId`, which is `_id` or a key field; rename only fields that are stored inside the items

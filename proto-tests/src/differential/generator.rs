@@ -67,8 +67,10 @@ pub struct Generator {
     pub has_sessions: bool,
     /// Which productions were taken.
     pub coverage: Coverage,
+    /// Documents whose `_id`s servers give.
+    given_by_servers: u32,
     /// The numbers of the documents that were given an `_id`.
-    numbers: Vec<(Bson, i32)>,
+    pub(super) numbers: Vec<(Bson, i32)>,
 }
 
 impl Generator {
@@ -95,6 +97,7 @@ impl Generator {
             names_keys: false,
             has_sessions: false,
             coverage,
+            given_by_servers: 0,
             numbers: Vec::new(),
         };
         generator.choose_keys();
@@ -200,11 +203,17 @@ impl Generator {
         self.shape.item_ids != ItemIds::Dropped
     }
 
-    /// Whether both sides have their items in one order of `_id`, those included that servers give: an
-    /// upsert's that may be sent again follows from the command, but for its seconds. Before outliers the
-    /// proxy gives some.
+    /// Whether both sides have their items in one order of `_id`, those included that servers give. Within a second,
+    /// those of two proxies are in no order. An upsert's that may be sent again follows from the command, but for
+    /// its seconds. Before outliers the proxy gives some.
     pub(super) fn has_ids_in_order(&self) -> bool {
-        !(self.has_sessions && self.changes) && self.outlier.is_none()
+        let is_in_order = !self.has_sessions || (!self.changes && self.given_by_servers < 2);
+        is_in_order && self.outlier.is_none()
+    }
+
+    /// Counts a document whose `_id` the server gives.
+    pub(super) fn leave_id_to_server(&mut self) {
+        self.given_by_servers += 1;
     }
 
     /// A value of a key field; `None` stands for a missing one.
@@ -263,11 +272,16 @@ impl Generator {
         number
     }
 
-    /// Remembers where a document is put.
-    pub(super) fn remember(&mut self, number: i32, document: &Document) {
+    /// Remembers the key fields and the time of a document.
+    pub(super) fn remember_place(&mut self, number: i32, document: &Document) {
         let fields = self.shape.key.iter().chain(&self.shape.time);
         let fields = fields.filter_map(|name| Some((name.clone(), document.get(name)?.clone())));
         self.places.insert(number, fields.collect());
+    }
+
+    /// Remembers where a document is put.
+    pub(super) fn remember(&mut self, number: i32, document: &Document) {
+        self.remember_place(number, document);
         if let Some(id) = document.get("_id") {
             self.numbers.push((id.clone(), number));
         }
@@ -281,7 +295,9 @@ impl Generator {
     /// Adds the key of a document to the filter of a write, if writes need it and it is known. `number`: that of the
     /// document.
     pub(super) fn name_key(&mut self, filter: &mut Document, number: i32) {
-        if !self.names_keys || !self.places.contains_key(&number) || self.chance(3) {
+        let is_found_by_id = self.shape.item_ids == ItemIds::UniqueInKey && filter.contains_key("_id");
+        let omitted = if is_found_by_id { 40 } else { 3 };
+        if !self.names_keys || !self.places.contains_key(&number) || self.chance(omitted) {
             return;
         }
         let place = self.place_of(number);
@@ -331,6 +347,11 @@ impl Generator {
     /// An `_id` that a document was inserted with, and the document's number.
     pub(super) fn some_numbered_id(&mut self) -> Option<(Bson, i32)> {
         self.numbers.choose(&mut self.rng).cloned()
+    }
+
+    /// Whether an `_id` is one that may be repeated.
+    pub(super) fn has_given(&self, id: &Bson) -> bool {
+        self.ids.contains(id)
     }
 
     /// Remembers an `_id`.

@@ -148,9 +148,37 @@ impl Generator {
         if !id_first {
             self.append_id(&mut document);
         }
+        if self.shape.item_ids == ItemIds::UniqueInKey && !self.moves && self.chance(7) {
+            self.repeat_in_key(&mut document);
+        }
         let number = document.get_i32("n").unwrap_or_default();
         self.remember(number, &document);
         document
+    }
+
+    /// Gives a document the `_id` and the key of another one.
+    fn repeat_in_key(&mut self, document: &mut Document) {
+        let Some((id, number)) = self.some_numbered_id() else {
+            return;
+        };
+        let place = self.place_of(number);
+        // The error of a duplicate would show a symbol as a string. An upsert may have given the key by a condition.
+        if !self.has_given(&id) || place.values().any(|value| value.as_document().is_some()) {
+            return;
+        }
+        for field in &self.shape.key {
+            document.remove(field);
+            if let Some(value) = place.get(field) {
+                document.insert(field, value.clone());
+            }
+        }
+        document.insert("_id", id);
+    }
+
+    /// Whether a document may have been given the `_id` and the key of another one.
+    pub(super) fn repeats_id_in_key(&self, document: &Document) -> bool {
+        let is_same = |(id, _): &&(Bson, i32)| Some(id) == document.get("_id");
+        self.shape.item_ids == ItemIds::UniqueInKey && self.numbers.iter().filter(is_same).count() > 1
     }
 
     fn append_odd_name(&mut self, document: &mut Document) {
@@ -267,7 +295,10 @@ impl Generator {
     fn append_id(&mut self, document: &mut Document) {
         let is_unique = self.shape.item_ids == ItemIds::Unique;
         let id = match self.take_where(|form: IdForm| is_unique || form != IdForm::Repeated) {
-            IdForm::None => return,
+            IdForm::None => {
+                self.leave_id_to_server();
+                return;
+            }
             IdForm::Forbidden => self.forbidden_id(),
             IdForm::Repeated => self.repeated_id(),
             IdForm::New => self.new_id(),

@@ -41,7 +41,7 @@ fn refused_sizes(reason: &str, item_ids: ItemIds) -> Option<PageSizes> {
     let reason = reason.lines().next()?;
     let behind = |setting: &str| reason.split_once(setting).map(|(_, text)| text);
     let text = match item_ids {
-        ItemIds::Unique => reason,
+        ItemIds::Unique | ItemIds::UniqueInKey => reason,
         ItemIds::Stored => behind("item_ids = \"stored\"")?,
         ItemIds::Dropped => behind("item_ids = \"dropped\"").or_else(|| behind("item_ids = \"stored\""))?,
     };

@@ -60,14 +60,28 @@ fn expected(shape: &Shape) -> Vec<Expected> {
             options: doc! { "partialFilterExpression": { "control.exception": true } },
         },
     ];
-    if shape.item_ids == ItemIds::Unique {
-        let key = doc! { "control.v": 1, format!("{}._id", shape.items): 1 };
-        let options = doc! { "unique": true, "partialFilterExpression": { &shape.count: { "$gt": 0 } } };
-        expected.push(Expected {
-            what: "item id",
-            key,
-            options,
-        });
+    let item_id = format!("{}._id", shape.items);
+    let has_items = doc! { &shape.count: { "$gt": 0 } };
+    let unique = doc! { "unique": true, "partialFilterExpression": &has_items };
+    match shape.item_ids {
+        ItemIds::Unique => expected.push(Expected {
+            what: "unique item id",
+            key: doc! { "control.v": 1, &item_id: 1 },
+            options: unique,
+        }),
+        ItemIds::UniqueInKey => {
+            expected.push(Expected {
+                what: "item id",
+                key: doc! { "control.v": 1, &item_id: 1 },
+                options: doc! { "partialFilterExpression": &has_items },
+            });
+            expected.push(Expected {
+                what: "unique key and item id",
+                key: key_and(&[&item_id]),
+                options: unique,
+            });
+        }
+        ItemIds::Stored | ItemIds::Dropped => {}
     }
     if shape.time.is_some() {
         for (what, path) in [("from", "control.from"), ("to", "control.to")] {

@@ -128,6 +128,16 @@ fn sharded_with_time_and_stored_ids() -> Result<()> {
 }
 
 #[test]
+fn sharded_with_time_and_ids_unique_in_key() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::UniqueInKey,
+        max_items: 3,
+        ..with_time()
+    };
+    check_sharded(shape, 741..=750, SHARDED, RangesMove::AtAnyTime)
+}
+
+#[test]
 fn sharded_by_two_fields_with_dropped_ids() -> Result<()> {
     let shape = Shape {
         item_ids: ItemIds::Dropped,
@@ -140,11 +150,11 @@ fn sharded_by_two_fields_with_dropped_ids() -> Result<()> {
 #[test]
 fn sharded_in_sessions_with_time() -> Result<()> {
     let shape = Shape {
-        item_ids: ItemIds::Stored,
+        item_ids: ItemIds::UniqueInKey,
         max_items: 3,
         ..with_time()
     };
-    check_sharded(shape, 721..=730, SHARDED_IN_SESSIONS, RangesMove::BetweenOperations)
+    check_sharded(shape, 751..=760, SHARDED_IN_SESSIONS, RangesMove::BetweenOperations)
 }
 
 #[test]

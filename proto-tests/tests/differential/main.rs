@@ -124,6 +124,18 @@ fn stored_ids() -> Result<()> {
 }
 
 #[test]
+fn ids_unique_in_key() -> Result<()> {
+    check(
+        Shape {
+            item_ids: ItemIds::UniqueInKey,
+            max_items: 4,
+            ..with_time(&["k"])
+        },
+        53..=54,
+    )
+}
+
+#[test]
 fn dropped_ids() -> Result<()> {
     check(
         Shape {

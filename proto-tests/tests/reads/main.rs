@@ -7,6 +7,7 @@ mod dotted_names;
 mod errors_in_transactions;
 mod examples;
 mod hinted_order;
+mod ids_unique_in_key;
 mod index_builds;
 mod joined_matches;
 mod key_and_time;

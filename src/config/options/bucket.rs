@@ -114,14 +114,16 @@ pub(in crate::config) const ITEM_IDS: ConfigOption<Words<ItemIds>> = ConfigOptio
     name: "item_ids",
     value: Words {
         choices: &[
-            ("unique", ItemIds::Unique),
-            ("stored", ItemIds::Stored),
-            ("dropped", ItemIds::Dropped),
+            (ItemIds::Unique.name(), ItemIds::Unique),
+            (ItemIds::UniqueInKey.name(), ItemIds::UniqueInKey),
+            (ItemIds::Stored.name(), ItemIds::Stored),
+            (ItemIds::Dropped.name(), ItemIds::Dropped),
         ],
     },
     holds: Holds::FromReload,
-    meaning: "How the items' `_id` is stored. `unique`: stored and indexed, duplicates are refused as in a plain collection. `stored`: \
-              stored without an index, duplicates are accepted. `dropped`: not stored.",
+    meaning: "How the items' `_id` is stored. `unique`: stored and indexed, duplicates are refused as in a plain collection. `unique_in_key`: \
+              the same within each key; the choice for a sharded collection, which has no unique index on `_id` alone. `stored`: stored without an \
+              index, duplicates are accepted. `dropped`: not stored.",
 };
 
 pub(in crate::config) const CHANGE_STREAMS: ConfigOption<Flag> = ConfigOption {

@@ -105,7 +105,8 @@ pub(crate) async fn sharded_with_unique_ids(
     let statistics = target.database.run_command(command).await?;
     let is_sharded = statistics.get_bool("sharded").unwrap_or(false);
     Ok(is_sharded.then(|| {
-        let text = "is sharded: set `item_ids` to \"stored\" or \"dropped\", because a mongos has no unique index on `_id` alone";
+        let text =
+            "is sharded: set `item_ids` to \"unique_in_key\", because a mongos has no unique index on `_id` alone";
         Finding::error(target.namespace(), text)
     }))
 }

@@ -4,10 +4,11 @@
 //!   writers depend on it.
 //! * exceptions: {key…, control.page, count, control.late}, only of pages that position arithmetic
 //!   must take into account.
-//! * item id: unique {control.v, items._id}, with `item_ids = "unique"`. Partial, because empty pages
-//!   would collide. The leading field makes the index readable backward from any `_id`
-//!   ([decision](../../../docs/decisions/0028-an-index-is-read-a-bucket-at-a-time.md)). An earlier
-//!   version created it [without that field](is_item_id_without_prefix).
+//! * item id: {control.v, items._id}, unique with `item_ids = "unique"`, and not with `"unique_in_key"`. Partial,
+//!   because empty pages would collide. The leading field makes the index readable backward from any
+//!   `_id` ([decision](../../../docs/decisions/0028-an-index-is-read-a-bucket-at-a-time.md)). An
+//!   earlier version created it [without that field](is_item_id_without_prefix).
+//! * key and item id: unique {key…, items._id}, with `item_ids = "unique_in_key"`. Partial, too.
 //! * from: {key…, control.from}, and to: {key…, control.to}, if items have a time. A push usually
 //!   changes only `to`, so with two indexes it changes one entry of one index, and `from` has its
 //!   own order. Both are partial on a condition that every page satisfies: mongod uses them only
@@ -31,6 +32,8 @@ pub const PAGE: &str = "mongoshape_page";
 pub const EXCEPTIONS: &str = "mongoshape_exceptions";
 /// Name of the index on the items' `_id`.
 pub const ITEM_ID: &str = "mongoshape_item_id";
+/// Name of the index on key and the items' `_id`.
+pub const KEY_ITEM_ID: &str = "mongoshape_key_item_id";
 /// Name of the index on key and lower time bound.
 pub const FROM: &str = "mongoshape_from";
 /// Name of the index on key and upper time bound.
@@ -39,15 +42,18 @@ pub const TO: &str = "mongoshape_to";
 /// Whether an index of that name is the shape's own. The application does not see such an index.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
-    [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO, shape_marker::INDEX].contains(&name) || is_fence(name)
+    [PAGE, EXCEPTIONS, ITEM_ID, KEY_ITEM_ID, FROM, TO, shape_marker::INDEX].contains(&name) || is_fence(name)
 }
 
 /// The indexes of a shape, as in the `indexes` of a `createIndexes`.
 #[must_use]
 pub fn specs(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     let mut specs = vec![page(shape), exceptions(shape)];
-    if shape.item_ids() == ItemIds::Unique {
+    if shape.item_ids().are_indexed() {
         specs.push(item_id(shape));
+    }
+    if shape.item_ids() == ItemIds::UniqueInKey {
+        specs.push(key_item_id(shape));
     }
     if shape.time().is_some() {
         specs.push(bounds(shape, FROM, path::FROM));
@@ -75,6 +81,15 @@ pub fn item_id(shape: &BucketShape) -> RawDocumentBuf {
     let mut key = single(path::VERSION, 1);
     put(&mut key, &item_id_path(shape), 1);
     let mut spec = named(ITEM_ID, &key);
+    if shape.item_ids() == ItemIds::Unique {
+        spec.append(cstr!("unique"), true);
+    }
+    spec.append(cstr!("partialFilterExpression"), has_items(shape));
+    spec
+}
+
+fn key_item_id(shape: &BucketShape) -> RawDocumentBuf {
+    let mut spec = named(KEY_ITEM_ID, &key_and(shape, &[&item_id_path(shape)]));
     spec.append(cstr!("unique"), true);
     spec.append(cstr!("partialFilterExpression"), has_items(shape));
     spec
@@ -87,13 +102,17 @@ pub fn has_items(shape: &BucketShape) -> RawDocumentBuf {
     single(shape.count(), single("$gt", 0))
 }
 
-/// Whether a key pattern is that of the index on the items' `_id`, in its current form or in that of an
-/// earlier version.
+/// Whether a key pattern is that of an index of the shape on the items' `_id`, in its current form or in that of
+/// an earlier version.
 #[must_use]
 pub fn is_item_id_key(shape: &BucketShape, key: &RawDocument) -> bool {
     let path = item_id_path(shape);
-    let mut names = key.iter().flatten().map(|(name, _)| name.as_str());
-    names.by_ref().find(|name| *name != path::VERSION) == Some(&path) && names.next().is_none()
+    let names: Vec<&str> = key.iter().flatten().map(|(name, _)| name.as_str()).collect();
+    match names.as_slice() {
+        [version, id] if *version == path::VERSION => *id == path,
+        [before @ .., id] if shape.item_ids() == ItemIds::UniqueInKey => *id == path && before == shape.key(),
+        names => names == [&*path],
+    }
 }
 
 /// Whether a specification is the index on the items' `_id` of an earlier version: unique, sparse

@@ -167,6 +167,12 @@ impl BucketPredicate {
         Some(key)
     }
 
+    /// Whether the filter demands one value of the key field at this position.
+    #[must_use]
+    pub fn demands_key_field(&self, position: usize) -> bool {
+        self.equalities.get(position).is_some_and(Option::is_some)
+    }
+
     /// The condition that matches the buckets of one key, if the filter has no other condition: every item of
     /// that key matches.
     #[must_use]
@@ -203,6 +209,12 @@ impl BucketPredicate {
     #[must_use]
     pub fn only_keys(&self) -> Option<RawDocumentBuf> {
         self.is_of_key_alone().then(|| conjunction_of(&self.clauses))
+    }
+
+    /// The `_id` that the filter demands.
+    #[must_use]
+    pub fn one_id(&self) -> Option<&RawBson> {
+        self.id.as_ref()
     }
 
     /// The `_id` that the filter demands, if its other conditions only compare key fields.

@@ -6,6 +6,7 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::layout::path;
 use crate::command::document::{get, put, single};
 
 /// The statement of an `update` or `delete`, with the conditions of `key` added to its query. Conditions on fields
@@ -36,6 +37,17 @@ pub fn with_key(statement: &RawDocument, key: &RawDocument) -> RawDocumentBuf {
 pub fn no_statement(key: &RawDocument) -> RawDocumentBuf {
     let mut query = key.to_owned();
     put(&mut query, "_id", nothing());
+    let mut statement = single("q", &query);
+    statement.append(cstr!("u"), single("$set", single("_", 0)));
+    statement
+}
+
+/// The same for all shards. A mongos 6.0 sends a statement that changes one document to all shards if its query
+/// has no shard key and an `_id`.
+#[must_use]
+pub fn no_statement_on_any_shard() -> RawDocumentBuf {
+    let mut query = single("_id", "");
+    put(&mut query, path::VERSION, nothing());
     let mut statement = single("q", &query);
     statement.append(cstr!("u"), single("$set", single("_", 0)));
     statement

@@ -19,7 +19,7 @@ use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::unused_name::unused_name;
 use crate::command::update::{UpdateStatement, is_replacement};
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
 pub use self::error_text::in_terms_of_items;
@@ -84,8 +84,8 @@ impl ItemUpdateById {
     /// # Errors
     /// The part of the update that cannot be done in place, for an error message.
     pub fn of(shape: &BucketShape, request: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Self, Unsupported> {
-        if shape.item_ids() != ItemIds::Unique {
-            return Err("an update where items have no unique `_id`".into());
+        if !shape.item_ids().are_indexed() {
+            return Err("an update where items have no indexed `_id`".into());
         }
         if request.collation.is_some() {
             return Err("an update under a collation".into());

@@ -15,10 +15,32 @@ pub enum ItemIds {
     /// Stored and indexed. Duplicates are refused, as in a plain collection.
     #[default]
     Unique,
+    /// Stored and indexed. Duplicates within a key are refused, and accepted in different keys. A sharded
+    /// collection has no other unique index.
+    UniqueInKey,
     /// Stored, not indexed: duplicates are accepted.
     Stored,
     /// Not stored, as in MongoDB's bucket pattern.
     Dropped,
+}
+
+impl ItemIds {
+    /// The name in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unique => "unique",
+            Self::UniqueInKey => "unique_in_key",
+            Self::Stored => "stored",
+            Self::Dropped => "dropped",
+        }
+    }
+
+    /// Whether the `_id`s are indexed, and no two items of a key have the same one.
+    #[must_use]
+    pub const fn are_indexed(self) -> bool {
+        matches!(self, Self::Unique | Self::UniqueInKey)
+    }
 }
 
 /// The configured options of a bucket collection. [`BucketShape::new`] checks them.

@@ -46,12 +46,7 @@ pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
         }
         stored.append(cstr!("rename"), pairs);
     }
-    let item_ids = match item_ids {
-        ItemIds::Unique => "unique",
-        ItemIds::Stored => "stored",
-        ItemIds::Dropped => "dropped",
-    };
-    stored.append(cstr!("item_ids"), item_ids);
+    stored.append(cstr!("item_ids"), item_ids.name());
     stored
 }
 
@@ -61,6 +56,7 @@ pub(super) fn bucket_options(stored: &RawDocument, namespace: NamespacePattern) 
     let text = |name| stored.get_str(name).ok().map(str::to_owned);
     let item_ids = match stored.get_str("item_ids").ok()? {
         "unique" => ItemIds::Unique,
+        "unique_in_key" => ItemIds::UniqueInKey,
         "stored" => ItemIds::Stored,
         "dropped" => ItemIds::Dropped,
         _ => return None,
@@ -169,7 +165,7 @@ mod tests {
     #[test]
     fn options_are_read_from_a_fingerprint() {
         let namespace = || NamespacePattern::parse("d.c").unwrap();
-        for item_ids in [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped] {
+        for item_ids in [ItemIds::Unique, ItemIds::UniqueInKey, ItemIds::Stored, ItemIds::Dropped] {
             let stored = of_bucket(&BucketOptions { item_ids, ..options() });
             let read = bucket_options(&stored, namespace()).unwrap();
             assert_eq!(of_bucket(&read), stored);

@@ -1,7 +1,8 @@
 //! A client's command on a bucket collection.
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
+use super::sharding::Target;
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
@@ -18,9 +19,8 @@ pub(in crate::session) struct BucketCommand<'a> {
     pub(super) namespace: Namespace<'a>,
     /// The collection that was checked before the read. All queries of one read name its UUID.
     pub(super) collection: Option<ReadyCollection>,
-    /// The condition on the key fields that sends a statement to the shard of the client's statement, if the
-    /// collection is sharded.
-    pub(super) target: Option<RawDocumentBuf>,
+    /// The shard of the client's statement, if the collection is sharded.
+    pub(super) target: Option<Target>,
     /// How empty timestamps in inserted documents are treated.
     pub(super) timestamps: EmptyTimestamps,
     /// The `_id` of a page to which an internal `insert` adds no item.

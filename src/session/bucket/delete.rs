@@ -130,10 +130,12 @@ async fn execute(
         let message = "Cannot use (or request) retryable writes with limit=0";
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
-    if statement.one {
-        run.set_target(Some(statement.filter), statement.collation)?;
-    } else {
-        run.target = None;
+    run.target = None;
+    if statement.one
+        && let Some(record) = run.find_target(statement.filter, statement.collation, id).await?
+    {
+        one::add(deleted, record, id);
+        return Ok(());
     }
     indexes::check_hint(run, statement.hint).await?;
     validate_code_and_variables(run, Some(statement.filter), variables).await?;

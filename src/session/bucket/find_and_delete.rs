@@ -26,7 +26,6 @@ use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::targeting::with_key;
 use crate::pattern::bucket::update_by_id::{element_of, only_item};
-use crate::pattern::shapes::ItemIds;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -116,7 +115,7 @@ fn only_id<'p>(
 ) -> Option<&'p RawBson> {
     // Under `apiStrict`, sparse indexes cannot be used and a statement with the client's own
     // expressions cannot name the collection's UUID.
-    let is_simple = run.shape.item_ids() == ItemIds::Unique && command.collation.is_none() && !run.is_strict();
+    let is_simple = run.shape.item_ids().are_indexed() && command.collation.is_none() && !run.is_strict();
     let may_fail = command.sort_may_fail();
     narrowing.exactly_one_id().filter(|_| is_simple && !may_fail)
 }

@@ -109,12 +109,13 @@ impl<'a> ItemUpdate<'a> {
 
     /// The client's filter, and a condition that matches nothing.
     pub(super) fn no_filter(&self, run: &BucketCommand<'_>) -> RawDocumentBuf {
-        if run.target.is_none() {
+        let Some(target) = &run.target else {
             return unwound::without_match(self.asked.filter);
-        }
+        };
         // A mongos finds no shard key in a constant query, nor in one that names it twice.
         let mut clauses = vec![single("_id", targeting::nothing())];
         clauses.extend(self.asked.filter.map(RawDocument::to_owned));
+        clauses.push(target.missing().to_owned());
         single("$and", array_of(&clauses))
     }
 

@@ -14,7 +14,6 @@ use crate::command::document::single;
 use crate::command::error::CommandError;
 use crate::pattern::bucket::insert::is_too_large;
 use crate::pattern::bucket::item_lookup::LocatedItem;
-use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
@@ -137,6 +136,6 @@ fn no_internal_transaction(run: &BucketCommand<'_>) -> Option<&'static str> {
 
 /// The reason why no item can be moved as it is. An item without a unique `_id` would not be found again.
 fn unmovable(run: &BucketCommand<'_>) -> Option<&'static str> {
-    let has_ids = run.shape.item_ids() == ItemIds::Unique;
+    let has_ids = run.shape.item_ids().are_indexed();
     no_internal_transaction(run).or_else(|| (!has_ids).then_some("where items have no unique `_id`"))
 }

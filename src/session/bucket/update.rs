@@ -51,12 +51,14 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     run.ensure_readable(None).await?;
     let creates = run.collection.is_none() && command.statements.iter().any(|statement| statement.upsert);
     let mut is_sent = false;
-    // Sent together, the statements would have no common target.
-    if let Some(changes) = changes.filter(|_| !creates && !run.is_sharded())
+    // `one_after_the_other` finds the shard of a single statement and its retry record in one round trip.
+    let is_targeted_alone = command.statements.len() == 1 && run.is_sharded();
+    if let Some(changes) = changes.filter(|_| !creates && !is_targeted_alone)
         && !needs_item(run).await?
         && are_right(run, &command.statements).await?
+        && let Some(targets) = by_id::find_targets(run, &command, &changes).await?
     {
-        match by_id::run(run, &command, &changes).await? {
+        match by_id::run(run, &command, &changes, &targets).await? {
             Some(reply) => return Ok(reply),
             None => is_sent = true,
         }
@@ -204,10 +206,15 @@ async fn of_statement(
     is_sent: bool,
 ) -> Result<UpdateOutcome, RunError> {
     let task = task_of(run.context.head, command, index, statement);
-    if !statement.multi || statement.upsert {
+    if statement.upsert {
         run.set_target(Some(statement.filter), statement.collation)?;
-    } else {
+    } else if statement.multi {
         run.target = None;
+    } else if let Some(record) = run
+        .find_target(statement.filter, statement.collation, task.statement_id)
+        .await?
+    {
+        return Ok(UpdateOutcome::of(record.answer));
     }
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
         return Ok(outcome);

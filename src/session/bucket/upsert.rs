@@ -52,7 +52,7 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
         Evaluated::Value(item) => item,
         Evaluated::Failed(error) => return Ok(Upserted::Failed(error)),
     };
-    if !is_on_target(run, &item) {
+    if run.target.as_ref().is_some_and(|target| !target.has(run.shape, &item)) {
         let what = "an upsert of a sharded collection that inserts an item with another key than its filter names";
         return Err(run.refuse(RefusalReason::Cluster, what).into());
     }
@@ -75,22 +75,6 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
         None if get(&reply, "retriedStmtIds").is_some() => Upserted::Before,
         None => Upserted::Made(item, reply),
     })
-}
-
-/// Whether the item belongs to the shard of the client's statement, which has the retry records.
-fn is_on_target(run: &BucketCommand<'_>, item: &RawDocument) -> bool {
-    let Some(target) = &run.target else {
-        return true;
-    };
-    let mut key = RawDocumentBuf::new();
-    for field in run.shape.key() {
-        put(
-            &mut key,
-            field,
-            single("$eq", get(item, field).unwrap_or(RawBsonRef::Null)),
-        );
-    }
-    BucketPredicate::of(run.shape, Some(&key)).one_key().as_ref() == Some(target)
 }
 
 /// Whether an earlier attempt of the client's statement inserted an item.

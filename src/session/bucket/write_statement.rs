@@ -5,7 +5,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::command::BucketCommand;
 use super::retry_on_swap::is_swap_write_error;
 use crate::command::arguments::{InheritedOptions, with_replaced};
-use crate::command::document::{as_whole_number, get, single};
+use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{Failure, failure};
@@ -100,7 +100,13 @@ pub(super) async fn send_counting(
         body: &body,
         sequence: Some((field, statements)),
     };
-    let answer = match succeeded(run.context.link.call(request).await?) {
+    let answer = run.context.link.call(request).await?;
+    parse_result(run, part, answer)
+}
+
+/// The result of a command from mongod's reply.
+fn parse_result(run: &mut BucketCommand<'_>, part: Origin, answer: RawDocumentBuf) -> Result<WriteResult, RunError> {
+    let answer = match succeeded(answer) {
         Ok(answer) => answer,
         Err(CommandError::Upstream(reply)) if reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE) => {
             return Ok(WriteResult {
@@ -200,7 +206,26 @@ pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
 /// mongod's retry record of the client's statement, if it was executed before. The current
 /// documents do not show that.
 pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Result<Option<WriteResult>, RunError> {
-    let result = send_one(run, WriteCommand::Update, &run.no_statement(), Origin::Client(Some(id))).await?;
+    let query = record_query(run, id, run.no_statement());
+    let answer = run.context.link.call(UpstreamRequest::plain(&query)).await?;
+    parse_record(run, id, answer)
+}
+
+/// The command that asks for mongod's retry record of the client's statement, by a `statement` that changes
+/// nothing.
+pub(super) fn record_query(run: &BucketCommand<'_>, id: i32, statement: RawDocumentBuf) -> RawDocumentBuf {
+    let mut query = body(run, WriteCommand::Update, true, Origin::Client(Some(id)));
+    put(&mut query, "updates", array_of(&[statement]));
+    query
+}
+
+/// The record in the reply to a [`record_query`].
+pub(super) fn parse_record(
+    run: &mut BucketCommand<'_>,
+    id: i32,
+    answer: RawDocumentBuf,
+) -> Result<Option<WriteResult>, RunError> {
+    let result = parse_result(run, Origin::Client(Some(id)), answer)?.unless_replaced()?;
     Ok(result.resent.then_some(result))
 }
 

@@ -225,7 +225,7 @@ impl CatalogSession<'_> {
         let statistics = self.link.run(&command).await?;
         let is_sharded = get(&statistics, "sharded").and_then(as_flag) == Some(true);
         if is_sharded && self.shape.item_ids() == ItemIds::Unique {
-            let remedy = "set `item_ids` to \"stored\" or \"dropped\": a mongos has no unique index on `_id` alone";
+            let remedy = "set `item_ids` to \"unique_in_key\": a mongos has no unique index on `_id` alone";
             return Err(self.misfit("is sharded", remedy).into());
         }
         Ok(is_sharded)

@@ -89,7 +89,11 @@ impl ObservedMetrics {
         of(&self.saved_documents, items.saturating_sub(buckets));
         // Entries of `_id`, the page index and the time index, and one for each item's own `_id`.
         let a_bucket = if shape.time().is_some() { 3 } else { 2 };
-        let an_item = u64::from(shape.item_ids() == ItemIds::Unique);
+        let an_item = match shape.item_ids() {
+            ItemIds::Unique => 1,
+            ItemIds::UniqueInKey => 2,
+            ItemIds::Stored | ItemIds::Dropped => 0,
+        };
         let entries = buckets
             .saturating_mul(a_bucket)
             .saturating_add(items.saturating_mul(an_item));

@@ -86,11 +86,7 @@ fn describe(set: &DataSet) -> String {
         Content::Orders => "orders",
         Content::Random => "random strings",
     };
-    let item_ids = match set.item_ids {
-        ItemIds::Unique => "unique",
-        ItemIds::Stored => "stored",
-        ItemIds::Dropped => "dropped",
-    };
+    let item_ids = set.item_ids.name();
     let names = |index: &bson::Document| format!("{{{}}}", index.keys().cloned().collect::<Vec<_>>().join(", "));
     let indexes: Vec<String> = set.indexes.iter().map(names).collect();
     format!(

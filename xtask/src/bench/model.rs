@@ -63,6 +63,7 @@ impl Model {
             Self::TimeSeries => "time-series",
             Self::ByHand => "by hand",
             Self::Shaped(ItemIds::Unique) => "mongoshape unique",
+            Self::Shaped(ItemIds::UniqueInKey) => "mongoshape unique in key",
             Self::Shaped(ItemIds::Stored) => "mongoshape stored",
             Self::Shaped(ItemIds::Dropped) => "mongoshape dropped",
         }

@@ -42,15 +42,6 @@ pub(super) struct Setup<'a> {
     pub(super) binary: &'a Path,
 }
 
-/// The collection of a setting, in every database.
-fn collection(item_ids: ItemIds) -> &'static str {
-    match item_ids {
-        ItemIds::Unique => "unique",
-        ItemIds::Stored => "stored",
-        ItemIds::Dropped => "dropped",
-    }
-}
-
 /// Running servers. They are stopped when dropped, a proxy before its upstream.
 #[derive(Debug)]
 pub(super) struct Servers {
@@ -75,7 +66,8 @@ impl Servers {
             binary: setup.binary.to_owned(),
         };
         for item_ids in setup.item_ids {
-            let collection = collection(*item_ids);
+            // The collection of a setting, in every database.
+            let collection = item_ids.name();
             let proxy = servers.proxy(*item_ids, collection)?;
             let variant = variant(Model::Shaped(*item_ids), collection, proxy.address());
             servers.proxies.push((variant, proxy));

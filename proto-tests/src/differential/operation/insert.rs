@@ -118,6 +118,13 @@ fn wrong(generator: &mut Generator) -> Document {
 
 /// A load of one key, as an import has it.
 fn to_one_key(generator: &mut Generator, documents: &mut [Document]) {
+    // With another key, the repeated `_id` would be accepted.
+    for document in documents
+        .iter_mut()
+        .filter(|document| generator.repeats_id_in_key(document))
+    {
+        document.remove("_id");
+    }
     for position in 0..generator.shape.key.len() {
         let value = generator.key_value(position);
         for document in &mut *documents {
@@ -127,6 +134,9 @@ fn to_one_key(generator: &mut Generator, documents: &mut [Document]) {
                 None => document.remove(name),
             };
         }
+    }
+    for document in documents {
+        generator.remember_place(document.get_i32("n").unwrap_or_default(), document);
     }
 }
 

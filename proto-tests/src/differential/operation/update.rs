@@ -194,6 +194,8 @@ pub(super) fn upserting_filter(generator: &mut Generator) -> (Document, i32) {
     if generator.chance(20) && generator.has_ids() {
         let id = generator.new_or_given_id();
         filter.insert("_id", id);
+    } else {
+        generator.leave_id_to_server();
     }
     filter.insert("n", number);
     if form != UpsertFilter::OneKey {

@@ -4,7 +4,7 @@ use bson::{Bson, Document, Timestamp};
 
 use super::{holds, names};
 use crate::differential::Topology;
-use crate::shape::{Outlier, Shape};
+use crate::shape::{ItemIds, Outlier, Shape};
 
 /// A statement of an `update` or `delete`, or any other write command, and its target.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,24 @@ impl WriteRequest<'_> {
                 .get("limit")
                 .is_some_and(|limit| *limit == Bson::Int32(0));
         !is_of_many || self.upserts()
+    }
+
+    /// Whether it is a statement of an `update` or `delete` that names the `_id` of the one document, by which the
+    /// proxy finds the key.
+    pub(super) fn leads_to_key(&self) -> bool {
+        let filter = self.statement.get_document("q").ok();
+        let id = filter.and_then(|filter| filter.get("_id"));
+        let id = match id {
+            Some(Bson::Document(condition)) if condition.len() == 1 => condition.get("$eq").or(id),
+            id => id,
+        };
+        let is_value = match id {
+            None | Some(Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined | Bson::Symbol(_)) => false,
+            Some(Bson::Document(value)) => !value.keys().any(|name| name.starts_with('$')),
+            Some(_) => true,
+        };
+        let is_possible = !self.upserts() && !self.statement.contains_key("collation");
+        is_value && is_possible && self.shape.item_ids == ItemIds::UniqueInKey
     }
 
     /// The change as operators.

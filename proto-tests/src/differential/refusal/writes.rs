@@ -60,7 +60,7 @@ const KINDS: &[Kind] = &[
     kind(
         "one item of a sharded collection without its key",
         "a write of one item of a sharded collection whose filter does not name the item's key",
-        |write| write.topology == Topology::Sharded && write.is_of_one(),
+        |write| write.topology == Topology::Sharded && write.is_of_one() && !write.leads_to_key(),
     ),
     kind(
         "upsert with another key",

@@ -75,19 +75,20 @@ impl<'a> Examined<'a> {
     }
 
     fn check_ids(&self, shape: &BucketShape, items: &[&RawDocument]) -> Result<(), InvalidPage> {
+        let is_unique = shape.item_ids().are_indexed();
         let mut ids = IdSet::default();
         for (position, item) in items.iter().enumerate() {
-            let id = get(item, "_id");
-            let text = match (shape.item_ids(), id) {
-                (ItemIds::Unique, None) => "has no _id, but item_ids is \"unique\"".to_owned(),
-                (
-                    ItemIds::Unique,
-                    Some(id @ (RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined)),
-                ) => format!("has an _id of the invalid type {}", type_name(id)),
-                (ItemIds::Unique, Some(id)) if !ids.add(id) => {
+            let text = match get(item, "_id") {
+                None if is_unique => format!("has no _id, but item_ids is \"{}\"", shape.item_ids().name()),
+                Some(id @ (RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined))
+                    if is_unique =>
+                {
+                    format!("has an _id of the invalid type {}", type_name(id))
+                }
+                Some(id) if is_unique && !ids.add(id) => {
                     format!("has the same _id {} as an earlier item", value_text(id))
                 }
-                (ItemIds::Dropped, Some(_)) if self.control.is_none() => {
+                Some(_) if shape.item_ids() == ItemIds::Dropped && self.control.is_none() => {
                     "has an _id, but item_ids is \"dropped\"; \"stored\" keeps it".to_owned()
                 }
                 _ => continue,

@@ -10,7 +10,7 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageHeader, VERSION, path, sum_of_bytes, whole_number};
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 
 /// One statement of one batch.
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ fn guard(shape: &BucketShape, items: &[&Item], times: &ItemTimes, page: &PageHea
         // it.
         conditions.push(of_field("$eq", shape.count(), 0));
     }
-    if shape.item_ids() == ItemIds::Unique {
+    if shape.item_ids().are_indexed() {
         conditions.push(holds_none(shape, items));
     }
     if shape.time().is_some() {
@@ -149,7 +149,7 @@ fn guard(shape: &BucketShape, items: &[&Item], times: &ItemTimes, page: &PageHea
     single("$and", array_of(&conditions))
 }
 
-/// Whether the page holds none of the items' `_id`s. The unique index does not compare elements of
+/// Whether the page holds none of the items' `_id`s. A unique index does not compare elements of
 /// one document.
 fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
     let ids: Vec<_> = items

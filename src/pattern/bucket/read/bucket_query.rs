@@ -88,6 +88,15 @@ pub struct BucketQuery {
     pub projection: Projection,
 }
 
+/// Whether at most one item has the `_id` that a filter demands.
+fn is_unique(shape: &BucketShape, narrowing: &BucketPredicate) -> bool {
+    match shape.item_ids() {
+        ItemIds::Unique => true,
+        ItemIds::UniqueInKey => narrowing.one_key().is_some(),
+        ItemIds::Stored | ItemIds::Dropped => false,
+    }
+}
+
 impl BucketQuery {
     /// Recognises such a query. `None` if mongod must evaluate the items.
     #[must_use]
@@ -98,9 +107,9 @@ impl BucketQuery {
         }
         let narrowing = BucketPredicate::of(shape, find.filter);
         let projection = Projection::parse(find.projection)?;
-        if shape.item_ids() == ItemIds::Unique
-            && find.sort.is_none()
+        if find.sort.is_none()
             && let Some(id) = narrowing.only_one_id()
+            && is_unique(shape, &narrowing)
         {
             return Some(Self {
                 keys: Keys::Item(ItemById {

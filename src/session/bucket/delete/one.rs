@@ -14,7 +14,7 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::update_by_id::place_of;
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_lookup;
@@ -45,14 +45,14 @@ pub(super) async fn delete(
     let narrowing = BucketPredicate::of(shape, wanted.filter);
     // Under `apiStrict`, sparse indexes cannot be used and a statement with the client's own
     // expressions cannot name the collection's UUID.
-    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
+    let is_simple = shape.item_ids().are_indexed() && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     // A statement that may fail is not sent in a transaction, because a failure ends the
     // transaction.
     if let Some(item) = item
         && !run.context.head.in_transaction()
     {
-        let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
+        let in_place = run.at_target(take_out_by_id(shape, &narrowing.on_buckets(), item));
         let result = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
         // No match: the item may have moved to a page already scanned. Look it up again.
         if result.missed.is_empty() {
@@ -86,7 +86,8 @@ pub(super) async fn delete(
     Err(lost_too_often().into())
 }
 
-fn add(deleted: &mut WriteReply, result: WriteResult, id: Option<i32>) {
+/// Adds the result of the statement that deletes one item.
+pub(super) fn add(deleted: &mut WriteReply, result: WriteResult, id: Option<i32>) {
     if let Some(id) = id.filter(|_| result.resent) {
         deleted.add_retried(id);
     }

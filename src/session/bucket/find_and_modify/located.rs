@@ -24,7 +24,7 @@ use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::update_by_id::place_of;
 use crate::pattern::bucket::update_by_position::{Demand, InPlace, Planned};
 use crate::pattern::bucket::upsert::check_filter;
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::duplicate_key::look_ahead;
@@ -296,7 +296,7 @@ impl LocatedFindAndModify<'_> {
     /// The `_id` that names the changed item in any image of its bucket. `None`: the filter names none.
     fn named_id(&self, run: &BucketCommand<'_>) -> Option<RawBson> {
         let asked = self.task.asked;
-        if run.shape.item_ids() != ItemIds::Unique || asked.collation.is_some() {
+        if !run.shape.item_ids().are_indexed() || asked.collation.is_some() {
             return None;
         }
         BucketPredicate::of(run.shape, asked.filter).exactly_one_id().cloned()

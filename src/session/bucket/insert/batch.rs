@@ -16,11 +16,11 @@ use crate::command::namespace::Namespace;
 use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::insert::{
     Failure, Groups, IdSet, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee,
-    page_as_upsert,
+    page_as_upsert, unique_id,
 };
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
-use crate::pattern::shapes::ItemIds;
+use crate::pattern::shapes::BucketShape;
 use crate::session::bucket::command::{BucketCommand, EmptyTimestamps};
 use crate::session::bucket::retry_on_swap::interrupted;
 use crate::session::collection_catalog::ReadyCollection;
@@ -39,7 +39,15 @@ pub(super) struct Placed {
     pub(super) position: usize,
 }
 
+/// The `_id` of an item that another item of the batch has, too, where it must be unique.
+pub(super) struct RepeatedId<'b> {
+    pub(super) id: RawBsonRef<'b>,
+    /// See [`unique_id`].
+    pub(super) unique: Vec<u8>,
+}
+
 pub(super) struct InsertBatch<'a> {
+    pub(super) shape: &'a BucketShape,
     pub(super) groups: Vec<KeyBatch>,
     pub(super) ordered: bool,
     pub(super) care: WriteGuarantee,
@@ -61,7 +69,7 @@ pub(super) struct InsertBatch<'a> {
     pub(super) unique: UniqueValues,
     /// Whether the items satisfy the application's validator.
     pub(super) validity: Validity,
-    /// The `_id`s that several items have. Empty if the command ends with its first failure.
+    /// The items of which each has the `_id` of another one. Empty if the command ends with its first failure.
     pub(super) repeated_ids: IdSet,
     /// For each group, the pending items that the next statements leave out.
     pub(super) set_aside: HashMap<usize, Vec<usize>>,
@@ -83,6 +91,7 @@ impl<'a> InsertBatch<'a> {
             WriteGuarantee::AtLeastOnce
         };
         let mut batch = Self {
+            shape: run.shape,
             groups: Vec::new(),
             ordered: command.ordered,
             care,
@@ -112,7 +121,6 @@ impl<'a> InsertBatch<'a> {
     fn gather(&mut self, run: &BucketCommand<'a>, command: &Insert<'_>) {
         let mut groups = Groups::default();
         let mut ids = IdSet::default();
-        let is_unique = run.shape.item_ids() == ItemIds::Unique;
         for (index, document) in command.documents.iter().enumerate() {
             let item = match run.timestamps {
                 EmptyTimestamps::Filled => Item::prepare(run.shape, index, document, &mut self.mint),
@@ -122,13 +130,13 @@ impl<'a> InsertBatch<'a> {
             };
             let error = match item {
                 Ok(item) => {
-                    let repeated = item.id().filter(|id| is_unique && !ids.add(id.as_raw_bson_ref()));
+                    let repeated = item.id().filter(|_| !ids.add_item(run.shape, &item));
                     match repeated.map(|id| duplicate_id(run.namespace, id.as_raw_bson_ref())) {
                         Some(error) if self.ends_with_first_failure() => error,
-                        _ => {
+                        repeated => {
                             let statement_id = command.statement_id(index);
-                            if let Some(id) = repeated {
-                                self.repeated_ids.add(id.as_raw_bson_ref());
+                            if repeated.is_some() {
+                                self.repeated_ids.add_item(run.shape, &item);
                                 groups.add_repeated(item, statement_id);
                             } else {
                                 groups.add(item, statement_id);
@@ -151,9 +159,19 @@ impl<'a> InsertBatch<'a> {
         // For a single item, the insert itself reports a duplicate `_id`. In a transaction that error
         // would end the transaction, so the `_id` is looked up first.
         let look_first = self.in_transaction() || self.pending() > 1;
-        if is_unique && look_first {
+        if run.shape.item_ids().are_indexed() && look_first {
             self.groups.iter_mut().for_each(|group| group.suspect_ids(true));
         }
+    }
+
+    /// The `_id` of an item if another item of the batch has it, too.
+    pub(super) fn repeated_id(&self, placed: Placed) -> Option<RepeatedId<'_>> {
+        let item = self.item(placed).filter(|_| !self.repeated_ids.is_empty())?;
+        let repeated = RepeatedId {
+            id: item.id()?.as_raw_bson_ref(),
+            unique: unique_id(self.shape, item)?,
+        };
+        self.repeated_ids.contains_item(self.shape, item).then_some(repeated)
     }
 
     pub(super) fn in_transaction(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::pattern::bucket::insert::{
 };
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageHeader;
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::shapes::BucketShape;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 use crate::session::refusal::RefusalRecorder;
@@ -92,7 +92,7 @@ async fn find_stored(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -
             Query::Ids(_) => {
                 let shape = run.shape;
                 each(run, answer, |bucket| {
-                    found.ids.add_of(shape, bucket);
+                    found.ids.add_page(shape, bucket);
                     Ok(())
                 })
                 .await?;
@@ -120,7 +120,7 @@ struct Found {
 fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
     let groups = || batch.groups.iter().enumerate();
     let mut queries = Vec::new();
-    let unique = run.shape.item_ids() == ItemIds::Unique;
+    let unique = run.shape.item_ids().are_indexed();
     let suspects = groups().filter(|(_, group)| unique && group.ids_are_suspect());
     let ids: Vec<&RawBson> = suspects.flat_map(|(_, group)| pending_ids(group)).collect();
     for ids in lookup_parts(&ids, MAX_IN_QUERY, |id| length_of(id.as_raw_bson_ref())) {
@@ -243,9 +243,9 @@ fn taken(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, found: &Found) ->
     for placed in batch.pending_in_order() {
         let group = batch.groups.get(placed.group).filter(|group| group.ids_are_suspect());
         let item = group.and_then(|group| group.item(placed.position));
-        let id = item.and_then(Item::id).map(RawBson::as_raw_bson_ref);
-        let error = match id.filter(|id| found.ids.contains(*id)) {
-            Some(id) => Some(duplicate_id(run.namespace, id)),
+        let stored = item.filter(|item| found.ids.contains_item(run.shape, item));
+        let error = match stored.and_then(Item::id) {
+            Some(id) => Some(duplicate_id(run.namespace, id.as_raw_bson_ref())),
             // With an earlier item of the same `_id` or key, the error depends on whether that one is stored.
             None if item.is_none() || earlier.contain(batch, placed) => None,
             None => found.keys.error(run, &batch.unique, placed),

@@ -11,14 +11,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument};
+use bson::raw::RawDocument;
 
-use super::batch::{InsertBatch, Placed};
+use super::batch::{InsertBatch, Placed, RepeatedId};
 use crate::command::duplicate::duplicate_id;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::insert::{KeyBatch, WriteGuarantee};
-use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::unique_index::{
     IndexKey, KeyLookup, KeysHeld, MAX_KEYS_BYTES, NoKeys, UniqueIndex, Violation, interrupted, lookups,
 };
@@ -324,8 +322,8 @@ impl EarlierKeys {
 
     /// The duplicate of an item that is stored beside the added ones. `None`: it is none.
     fn duplicate(&self, run: &BucketCommand<'_>, batch: &InsertBatch<'_>, placed: Placed) -> Option<Duplicate> {
-        if let Some(id) = repeated_id(batch, placed).filter(|id| self.0.contains(&id_identity(*id))) {
-            let error = duplicate_id(run.namespace, id);
+        if let Some(repeated) = batch.repeated_id(placed).filter(|id| self.0.contains(&id_identity(id))) {
+            let error = duplicate_id(run.namespace, repeated.id);
             return Some(Duplicate {
                 placed,
                 error,
@@ -347,7 +345,7 @@ impl EarlierKeys {
             error: index.duplicate(run.namespace, key),
             is_of_index: true,
             // mongod checks the `_id` first.
-            is_first_key: before == 0 && repeated_id(batch, placed).is_none(),
+            is_first_key: before == 0 && batch.repeated_id(placed).is_none(),
         })
     }
 }
@@ -359,19 +357,12 @@ fn exclusive(batch: &InsertBatch<'_>, placed: Placed) -> impl Iterator<Item = Ve
     let keys = has_repeated.then(|| batch.unique.identities(placed));
     keys.into_iter()
         .flatten()
-        .chain(repeated_id(batch, placed).map(id_identity))
+        .chain(batch.repeated_id(placed).map(|repeated| id_identity(&repeated)))
 }
 
-/// The `_id` of an item if other items of the batch have the same.
-fn repeated_id<'b>(batch: &'b InsertBatch<'_>, placed: Placed) -> Option<RawBsonRef<'b>> {
-    let item = batch.item(placed).filter(|_| !batch.repeated_ids.is_empty());
-    let id = item.and_then(Item::id).map(RawBson::as_raw_bson_ref);
-    id.filter(|id| batch.repeated_ids.contains(*id))
-}
-
-fn id_identity(id: RawBsonRef<'_>) -> Vec<u8> {
+fn id_identity(repeated: &RepeatedId<'_>) -> Vec<u8> {
     // No index has this number.
-    [&usize::MAX.to_le_bytes()[..], &value_identity(id)[..]].concat()
+    [&usize::MAX.to_le_bytes()[..], &repeated.unique[..]].concat()
 }
 
 /// `number`: the position of the index.

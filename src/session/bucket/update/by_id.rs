@@ -1,10 +1,13 @@
 //! Statements that each update one item by `_id`, on the items' pages.
 
 mod bulk;
+mod targets;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::bulk::Bulk;
+use self::targets::StatementTargets;
+pub(super) use self::targets::find_targets;
 use super::outcome::{UpdateOutcome, first_error};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, single};
@@ -60,17 +63,19 @@ pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
     changes: &[ItemUpdateById],
+    targets: &StatementTargets,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     if let ([statement], [change]) = (command.statements.as_slice(), changes) {
         return alone(run, command, statement, change).await;
     }
-    let statements = command.statements.iter().zip(changes);
+    let statements = command.statements.iter().zip(changes).enumerate();
     let statements: Vec<RawDocumentBuf> = statements
-        .map(|(statement, change)| change.statement(statement.multi))
+        .map(|(position, (statement, change))| targets.targeted(position, change.statement(statement.multi)))
         .collect();
     let bulk = Bulk {
         command,
         changes,
+        targets,
         statements: &statements,
     };
     let answer = if may_pass_moved_items(run) {
@@ -138,7 +143,7 @@ pub(super) async fn one(
     if !may_be_tried(run, &change, statement.upsert) || needs_item(run).await? {
         return Ok(None);
     }
-    let sent = change.statement(statement.multi);
+    let sent = run.at_target(change.statement(statement.multi));
     for round in 0..MAX_ATTEMPTS {
         let answer = send(run, command, &[&*sent], &[command.statement_ids.of(index)], None).await?;
         let mut outcome = UpdateOutcome::of(answer);

@@ -54,7 +54,7 @@ impl<'a> SortedQuery<'a> {
         if !has_ids && (filter.mentions("_id") || sort.iter().any(|field| root(field.path) == "_id")) {
             return None;
         }
-        if shape.item_ids() == ItemIds::Unique && selects_few_ids(&filter, wanted) {
+        if shape.item_ids().are_indexed() && selects_few_ids(&filter, wanted) {
             return None;
         }
         sort.retain(|field| !(is_key(shape, field.path) && filter.equality(field.path).is_some()));

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{FailedStatement, ItemUpdateById, is_found, looking, send};
+use super::{FailedStatement, ItemUpdateById, StatementTargets, is_found, looking, send};
 use crate::command::document::{as_whole_number, get, length_of, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
@@ -47,6 +47,7 @@ const MAX_IDS: usize = 100;
 pub(super) struct Bulk<'a> {
     pub(super) command: &'a Update<'a>,
     pub(super) changes: &'a [ItemUpdateById],
+    pub(super) targets: &'a StatementTargets,
     pub(super) statements: &'a [RawDocumentBuf],
 }
 
@@ -210,9 +211,9 @@ impl Bulk<'_> {
         positions: &[usize],
         own: Option<&OwnTransaction>,
     ) -> Result<HashSet<usize>, RunError> {
-        let sought = self.statement_ids(positions).into_iter().map(|id| SoughtRecord {
-            id,
-            nothing: run.no_statement(),
+        let sought = positions.iter().map(|position| SoughtRecord {
+            id: self.command.statement_ids.of(*position),
+            nothing: self.targets.no_statement(*position),
         });
         let sought: Vec<SoughtRecord> = sought.collect();
         let recorded = remembered(run, &sought, own).await?;

@@ -11,7 +11,6 @@ use crate::command::document::single;
 use crate::command::error::ErrorCode;
 use crate::command::reply::succeeded;
 use crate::command::write_batch::command_ranges;
-use crate::pattern::bucket::update_by_id::ItemUpdateById;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::retry_on_swap::is_swap_error;
 use crate::session::error::RunError;
@@ -38,8 +37,10 @@ impl Bulk<'_> {
         let Some(uuid) = run.collection.as_ref().map(|collection| collection.uuid.clone()) else {
             return Ok(None);
         };
-        let changes = self.changes.iter().skip(begin).take(most);
-        let statements: Vec<RawDocumentBuf> = changes.map(ItemUpdateById::statement_or_failure).collect();
+        let changes = self.changes.iter().enumerate().skip(begin).take(most);
+        let statements: Vec<RawDocumentBuf> = changes
+            .map(|(position, change)| self.targets.targeted(position, change.statement_or_failure()))
+            .collect();
         let sizes = statements.iter().map(|statement| statement.as_bytes().len());
         let count = command_ranges(sizes).first().map_or(0, |range| range.end);
         let statements: Vec<&RawDocument> = statements.iter().take(count).map(|statement| &**statement).collect();
