@@ -7,7 +7,7 @@ use super::concerns;
 use super::document::{as_name, fields, first_field, get, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
-use super::registry::Command;
+use super::registry::{Command, names_user_or_role};
 use super::time_limit;
 use super::value_text::{MAX_OBJECT_BYTES, too_large_text};
 use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
@@ -130,6 +130,7 @@ impl<'a> CommandHeader<'a> {
                 let namespace = Namespace::parse(self.target?)?;
                 return (namespace.database == self.database).then_some(namespace);
             }
+            Command::Other if names_user_or_role(self.name) => None,
             _ => self.target,
         };
         collection.map(|collection| Namespace::new(self.database, collection))

@@ -10,7 +10,7 @@ use bson::spec::BinarySubtype;
 use super::document::{as_name, first_field, get};
 use super::header::CommandHeader;
 use super::namespace::Namespace;
-use super::registry::Command;
+use super::registry::{Command, names_user_or_role};
 
 /// The deepest nesting of pipelines (`$facet` in `$lookup` in ...). mongod's own limit is 20 for
 /// views, and 200 for documents.
@@ -140,6 +140,7 @@ impl Visitor<'_> {
                 self.full_name(get(body, "to"));
             }
             "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
+            _ if names_user_or_role(name) => {}
             // Administrative commands (sharding, cloning) have a whole namespace in their first
             // value.
             _ if self.database == "admin" => self.full_name(get(body, name)),
@@ -330,6 +331,7 @@ mod tests {
             &["e.b"],
         );
         check(&rawdoc! { "shardCollection": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "createUser": "d.a", "$db": "admin" }, &[]);
         check(&rawdoc! { "dataSize": "d.a", "$db": "admin" }, &["d.a"]);
         check(&rawdoc! { "dataSize": "d.a", "$db": "d" }, &[]);
         check(

@@ -89,8 +89,33 @@ commands! {
     RenameCollection "renameCollection": Collection,
     SaslContinue "saslContinue": Other,
     SaslStart "saslStart": Other,
+    ShardCollection "shardCollection": Collection,
     Update "update": Write,
     Validate "validate": Collection,
+}
+
+/// Commands whose first value is the name of a user or role.
+const OF_USERS_AND_ROLES: [&str; 14] = [
+    "createRole",
+    "createUser",
+    "dropRole",
+    "dropUser",
+    "grantPrivilegesToRole",
+    "grantRolesToRole",
+    "grantRolesToUser",
+    "revokePrivilegesFromRole",
+    "revokeRolesFromRole",
+    "revokeRolesFromUser",
+    "rolesInfo",
+    "updateRole",
+    "updateUser",
+    "usersInfo",
+];
+
+/// Whether the first value of a command is the name of a user or role, and so of no collection.
+#[must_use]
+pub fn names_user_or_role(name: &str) -> bool {
+    OF_USERS_AND_ROLES.contains(&name)
 }
 
 impl Command {

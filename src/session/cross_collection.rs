@@ -1,6 +1,6 @@
 //! Commands on plain collections, databases or the server that reference or return shaped
-//! collections: pipelines, views, `renameCollection`, `listCollections`, `dbStats` and
-//! `killCursors`. The reply is mongod's. A cursor belongs to the collection of the command, and its
+//! collections: pipelines, views, `renameCollection`, `shardCollection`, `listCollections`, `dbStats`
+//! and `killCursors`. The reply is mongod's. A cursor belongs to the collection of the command, and its
 //! `getMore` is relayed.
 
 pub(super) mod collection_lookup;
@@ -8,11 +8,13 @@ mod db_stats;
 mod list_collections;
 mod referenced_collections;
 mod rename_collection;
+mod shard_collection;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 pub(super) use self::referenced_collections::ReferencedCollections;
 use super::change_stream;
+use super::collection_catalog::CatalogSession;
 use super::command_context::CommandContext;
 use super::error::RunError;
 use super::kill_cursors;
@@ -28,7 +30,7 @@ use crate::command::namespace::Namespace;
 use crate::command::registry::Command;
 use crate::command::reply::CursorReply;
 use crate::pattern::pipeline::{PipelinePosition, Pipelines, ReferencedCollection, documents};
-use crate::pattern::shapes::{Mode, Shapes};
+use crate::pattern::shapes::{BucketShape, Mode, Shapes};
 
 pub(super) struct CrossCollectionCommand<'a> {
     pub(super) context: CommandContext<'a>,
@@ -45,7 +47,11 @@ impl<'a> CrossCollectionCommand<'a> {
     pub(super) fn has(command: Command) -> bool {
         matches!(
             command,
-            Command::Aggregate | Command::Create | Command::CollMod | Command::RenameCollection
+            Command::Aggregate
+                | Command::Create
+                | Command::CollMod
+                | Command::RenameCollection
+                | Command::ShardCollection
         )
     }
 
@@ -75,6 +81,7 @@ impl<'a> CrossCollectionCommand<'a> {
         match self.context.head.command {
             Command::ListCollections => return list_collections::run(&mut self).await,
             Command::RenameCollection => return rename_collection::run(&mut self).await,
+            Command::ShardCollection => return shard_collection::run(&mut self).await,
             Command::DbStats => return db_stats::run(&mut self).await,
             Command::KillCursors => return kill_cursors::run(&mut self.context).await,
             Command::GetMore if list_collections::is_continued_by(self.context.head) => {
@@ -130,6 +137,36 @@ impl<'a> CrossCollectionCommand<'a> {
             pattern: reached.pattern(),
         };
         Err(collection.refuse(self.context.refusals(), RefusalReason::Mention, "explain"))
+    }
+
+    /// The error for a part of a command on a shaped collection that is not supported. Counts the refusal.
+    fn refuse(&self, namespace: Namespace<'_>, reason: RefusalReason, what: &str) -> CommandError {
+        let shape = self.context.settings.shapes.lookup(namespace);
+        if let Some(shape) = shape {
+            self.context.refusals().record(shape.namespace(), reason, what);
+        }
+        let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
+        CommandError::unsupported(namespace, pattern, what)
+    }
+
+    /// The catalog session for a collection of another database than the command's. `there`: the command's body
+    /// [in that database](in_database).
+    fn catalog_session<'b>(
+        &'b mut self,
+        shape: &'b BucketShape,
+        namespace: Namespace<'b>,
+        there: &'b RawDocument,
+    ) -> CatalogSession<'b> {
+        CatalogSession {
+            refusals: Some(self.context.refusals()),
+            link: self.context.link,
+            upstream: self.context.upstream,
+            thaws: self.context.settings.catalog.thaws(),
+            shape,
+            namespace,
+            carried: InheritedOptions::of(there),
+            transaction: None,
+        }
     }
 
     /// The view's new definition, or the stages of an `aggregate`.
@@ -191,4 +228,9 @@ fn with_pipeline(body: &RawDocument, stages: &[RawDocumentBuf]) -> RawDocumentBu
     let mut body = body.to_owned();
     body.append(cstr!("pipeline"), &stages);
     body
+}
+
+/// The command's body with another `$db`, for internal commands in that database.
+fn in_database(body: &RawDocument, database: &str) -> RawDocumentBuf {
+    with_replaced(body, &[("$db", Some(RawBsonRef::String(database)))])
 }

@@ -19,7 +19,7 @@ fn shape() -> Shape {
         max_items: 3,
         time: Some("date".to_owned()),
         items_change: true,
-        item_ids: ItemIds::Stored,
+        item_ids: ItemIds::UniqueInKey,
         ..Shape::new(&[KEY])
     }
 }
@@ -98,12 +98,22 @@ impl Sharded {
         Ok(())
     }
 
+    /// A key on each shard.
+    fn keys_on_both_shards(&self) -> Result<[i64; 2]> {
+        let mut stored = self.stored()?.into_iter().map(|pages| {
+            let page = pages.into_iter().next().context("no page")?;
+            page.get_i32(KEY).map(i64::from).with_context(|| page.to_string())
+        });
+        let mut next = || stored.next().context("no shard")?;
+        Ok([next()?, next()?])
+    }
+
     fn move_all(&self, shard: usize) -> Result<()> {
         (0..SLOTS).try_for_each(|slot| self.cluster.move_slot(&self.namespace(), slot, shard))
     }
 }
 
-/// Commands that name the key of the item that they write.
+/// Commands that name the key of the item that they write, or its `_id`.
 fn commands() -> Vec<Document> {
     let update = |filter: Document, change: Document| doc! { "q": filter, "u": change };
     let later = bson::DateTime::from_millis(70_500);
@@ -114,6 +124,11 @@ fn commands() -> Vec<Document> {
         doc! { "update": COLLECTION, "updates": [update(doc! { "_id": 4, KEY: 4 }, doc! { "$inc": { "n": 1 } })] },
         doc! { "update": COLLECTION, "updates": [update(doc! { KEY: 5 }, doc! { "$set": { "date": later } })] },
         doc! { "update": COLLECTION, "updates": [upsert, many] },
+        doc! { "update": COLLECTION, "updates": [
+            update(doc! { "_id": 30 }, doc! { "$inc": { "n": 1 } }), update(doc! { "_id": 31, "n": 1000 }, doc! { "$inc": { "n": 1 } }),
+            update(doc! { "_id": 32 }, doc! { "$set": { "date": later } }), update(doc! { "_id": 1000 }, doc! { "$set": { "n": 1 } }),
+        ] },
+        doc! { "delete": COLLECTION, "deletes": [delete(doc! { "_id": 33 }, 1), delete(doc! { "_id": 34, "n": -1 }, 1)] },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 24, KEY: 7 }, "update": { "$inc": { "n": 1 } }, "new": true },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 25, KEY: 8 }, "remove": true },
         doc! { "delete": COLLECTION, "deletes": [delete(doc! { KEY: 6, "n": 12 }, 1), delete(doc! { KEY: 2 }, 0)] },
@@ -247,6 +262,36 @@ fn a_collection_is_sharded_after_its_first_use() -> Result<()> {
 }
 
 #[test]
+fn the_proxy_shards_a_collection_by_the_key_of_its_shape() -> Result<()> {
+    for has_items in [false, true] {
+        let mut sharded = Sharded::unsharded()?;
+        if has_items {
+            sharded.insert_items()?;
+        }
+        let by = |key: Document| doc! { "shardCollection": sharded.namespace(), "key": key, "$db": "admin" };
+        let refused = [by(doc! { "n": 1 }), by(doc! { KEY: 1, "n": 1 })];
+        let command = by(doc! { KEY: 1 });
+        for command in refused {
+            let reply = sharded.sides.shaped.command(&command)?;
+            ensure!(reply.get_i32("code")? == 115, "{command}: {reply}");
+        }
+        for _ in 0..2 {
+            sharded.sides.shaped.command_ok(&command)?;
+        }
+        if !has_items {
+            sharded.insert_items()?;
+        }
+        let pages = sharded.pages()?;
+        ensure!(!pages.contains(&0), "{pages:?}");
+        for command in commands() {
+            sharded.sides.alike(&command)?;
+            sharded.sides.check()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_hashed_shard_key_distributes_pages() -> Result<()> {
     let mut sharded = Sharded::open(Kind::Hashed)?;
     let items: Vec<Document> = (0..100).map(item).collect();
@@ -306,7 +351,8 @@ fn writes_of_one_item_without_its_key_are_refused() -> Result<()> {
     let mut sharded = Sharded::with_items()?;
     let set = doc! { "$set": { "n": 1 } };
     for command in [
-        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 4 }, "u": set.clone() }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "n": 7 }, "u": set.clone() }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 4 }, "u": set.clone(), "upsert": true }] },
         doc! { "update": COLLECTION, "updates": [{ "q": { "n": 700 }, "u": set.clone(), "multi": true, "upsert": true }] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 7 }, "limit": 1 }] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { KEY: 4 }, "limit": 1, "collation": { "locale": "en" } }] },
@@ -315,6 +361,92 @@ fn writes_of_one_item_without_its_key_are_refused() -> Result<()> {
     ] {
         sharded.sides.refused(&command)?;
     }
+    sharded.sides.check()
+}
+
+/// Between the attempts, another client deletes the item and inserts one with its `_id` on the other shard.
+#[test]
+fn a_resent_write_by_id_finds_the_record_on_another_shard() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    let [first, other] = sharded.keys_on_both_shards()?;
+    let change = doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 500 }, "u": { "$inc": { "n": 1 } } }] };
+    let removal = doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 500 }, "limit": 1 }] };
+    let of_key = |key: i64| {
+        let date = bson::DateTime::from_millis(900_000);
+        doc! { "insert": COLLECTION, "documents": [{ "_id": 500, KEY: key, "date": date, "n": 1 }] }
+    };
+    for (number, mut command) in (1_i64..).zip([change, removal.clone()]) {
+        sharded.sides.alike(&of_key(first))?;
+        command.insert("lsid", lsid("other shard"));
+        command.insert("txnNumber", number);
+        sharded.sides.alike(&command)?;
+        sharded.sides.run(&removal)?;
+        sharded.sides.alike(&of_key(other))?;
+        sharded.sides.alike(&command)?;
+        sharded.sides.check()?;
+        sharded.sides.alike(&removal)?;
+    }
+    Ok(())
+}
+
+/// `_id`s are unique in each key, as on a plain collection that is sharded by it.
+#[test]
+fn an_id_occurs_once_in_a_key() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    let key = |number: i64| number % 17;
+    let other = |number: i64, key: i64| doc! { "_id": number, KEY: key, "date": bson::DateTime::from_millis(1) };
+    for ordered in [true, false] {
+        let documents = vec![other(3, key(3)), other(600, 1), other(20, key(20)), other(600, 1)];
+        sharded
+            .sides
+            .alike(&doc! { "insert": COLLECTION, "documents": documents, "ordered": ordered })?;
+        sharded.sides.check()?;
+    }
+    let database = sharded.sides.shaped_database();
+    let shaped = &mut sharded.sides.shaped;
+    let insert = doc! { "insert": COLLECTION, "documents": [other(3, 4), other(3, 5)], "$db": &database };
+    let reply = shaped.command_ok(&insert)?;
+    ensure!(
+        reply.get_i32("n")? == 2 && !reply.contains_key("writeErrors"),
+        "{reply}"
+    );
+    // A mongos would change one item on each shard.
+    let update = doc! { "q": { "_id": 3 }, "u": { "$set": { "n": 1 } } };
+    let reply = shaped.command(&doc! { "update": COLLECTION, "updates": [update], "$db": &database })?;
+    ensure!(reply.get_i32("code")? == 115, "{reply}");
+    let found = shaped.find(&database, COLLECTION, doc! { "_id": 3 })?;
+    ensure!(found.len() == 3, "{found:?}");
+    Ok(())
+}
+
+#[test]
+fn a_unique_index_begins_with_the_shard_key() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    let unique = |key: Document| {
+        let index = doc! { "name": "unique", "key": key, "unique": true };
+        doc! { "createIndexes": COLLECTION, "indexes": [index] }
+    };
+    for key in [doc! { "email": 1 }, doc! { "email": 1, KEY: 1 }] {
+        let mut command = unique(key);
+        command.insert("$db", sharded.sides.shaped_database());
+        let reply = sharded.sides.shaped.command(&command)?;
+        ensure!(reply.get_i32("code")? == 67, "{command}: {reply}");
+    }
+    sharded.sides.alike(&unique(doc! { KEY: 1, "date": 1 }))?;
+    // The fourth and the last one have the date of the first one; only the fourth one has its key.
+    for (number, seconds) in [(200, 200), (201, 201), (217, 217), (268, 200), (269, 200)] {
+        let date = bson::DateTime::from_millis(seconds * 1000);
+        let document = doc! { "_id": number, KEY: number % 17, "date": date, "n": 1 };
+        sharded
+            .sides
+            .alike(&doc! { "insert": COLLECTION, "documents": [document] })?;
+        sharded.sides.check()?;
+    }
+    let date = bson::DateTime::from_millis(217_000);
+    let update = doc! { "q": { "_id": 200 }, "u": { "$set": { "date": date } } };
+    sharded
+        .sides
+        .alike(&doc! { "update": COLLECTION, "updates": [update] })?;
     sharded.sides.check()
 }
 

@@ -390,3 +390,23 @@ fn refusals_are_logged_with_their_reason_and_listed_on_the_operators_page() -> R
     }
     Ok(())
 }
+
+#[test]
+fn a_user_or_role_may_have_the_name_of_the_collection() -> Result<()> {
+    let shaped = filled()?;
+    let mut application = shaped.application()?;
+    let database = &shaped.database;
+    let namespace = format!("{database}.{COLLECTION}");
+    for command in [
+        doc! { "createRole": COLLECTION, "privileges": [], "roles": [], "$db": database },
+        doc! { "createUser": COLLECTION, "pwd": "word", "roles": [COLLECTION], "$db": database },
+        doc! { "usersInfo": COLLECTION, "$db": database },
+        doc! { "dropUser": COLLECTION, "$db": database },
+        doc! { "dropRole": COLLECTION, "$db": database },
+        doc! { "createUser": &namespace, "pwd": "word", "roles": [], "$db": "admin" },
+        doc! { "dropUser": &namespace, "$db": "admin" },
+    ] {
+        application.command_ok(&command)?;
+    }
+    Ok(())
+}

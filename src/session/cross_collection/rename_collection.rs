@@ -1,15 +1,13 @@
 //! `renameCollection`: only between names with the same stored layout.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::CrossCollectionCommand;
-use super::collection_lookup;
-use crate::command::arguments::{InheritedOptions, with_replaced};
+use super::{CrossCollectionCommand, collection_lookup, in_database};
+use crate::command::arguments::InheritedOptions;
 use crate::command::document::get;
 use crate::command::error::CommandError;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::{BucketShape, Shape};
-use crate::session::collection_catalog::CatalogSession;
 use crate::session::error::RunError;
 use crate::session::metrics::RefusalReason;
 
@@ -27,17 +25,10 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     // checked again.
     let there = in_database(body, from.database);
     settings.catalog.forget(from);
-    let mut asker = CatalogSession {
-        refusals: Some(across.context.refusals()),
-        link: across.context.link,
-        upstream: across.context.upstream,
-        thaws: settings.catalog.thaws(),
-        shape,
-        namespace: from,
-        carried: InheritedOptions::of(&there),
-        transaction: None,
-    };
-    settings.catalog.for_reading(&mut asker).await?;
+    settings
+        .catalog
+        .for_reading(&mut across.catalog_session(shape, from, &there))
+        .await?;
     let renamed = across.context.link.run(body).await;
     settings.catalog.forget(from);
     settings.catalog.forget(to);
@@ -76,16 +67,5 @@ fn alike<'a>(
 }
 
 fn refuse(across: &CrossCollectionCommand<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
-    let shape = across.context.settings.shapes.lookup(namespace);
-    if let Some(shape) = shape {
-        let recorder = across.context.refusals();
-        recorder.record(shape.namespace(), RefusalReason::Collection, what);
-    }
-    let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
-    CommandError::unsupported(namespace, pattern, what)
-}
-
-/// The command's body with the source's `$db`, for internal commands in that database.
-fn in_database(body: &RawDocument, database: &str) -> RawDocumentBuf {
-    with_replaced(body, &[("$db", Some(RawBsonRef::String(database)))])
+    across.refuse(namespace, RefusalReason::Collection, what)
 }

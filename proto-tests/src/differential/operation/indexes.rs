@@ -73,6 +73,8 @@ fn create(generator: &mut Generator) -> Document {
         // The plain collection is not sharded. A sharded one has no unique index without the shard key, and an index
         // that cannot be built on one shard can stay on the others.
         wanted.retain(|spec| !spec.contains_key("unique") && !spec.contains_key("collation"));
+        // Each document has a number of its own.
+        wanted.push(doc! { "key": { &key: 1, "n": 1 }, "name": "numbers", "unique": true });
     }
     let mut indexes: Vec<Bson> = vec![generator.example("indexes.create", &wanted).into()];
     if generator.chance(20) {

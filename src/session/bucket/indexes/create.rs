@@ -8,7 +8,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::uniqueness::{build_failed, enforce, withdraw};
 use super::{given_up, there, without_others};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
-use crate::command::document::{put, single};
+use crate::command::document::{first_field, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::command::reply::convert_of_server;
@@ -125,8 +125,12 @@ async fn existing(run: &mut BucketCommand<'_>, wanted: &[&RawDocument]) -> Resul
     let catalog = &run.context.settings.catalog;
     if catalog.for_reading(&mut run.catalog_session()).await?.is_some() {
         let ready = catalog.for_writing(&mut run.catalog_session()).await?;
-        if ready.is_sharded && wanted.iter().any(|spec| is_unique(spec)) {
-            return Err(run.unsupported("a unique index of a sharded collection").into());
+        let first_of_key = run.shape.key().first().map(String::as_str);
+        let begins_with_key = |spec: &RawDocument| first_field(key(spec)).map(|(field, _)| field) == first_of_key;
+        // A mongos refuses those that do not begin with the whole shard key.
+        if ready.is_sharded && wanted.iter().any(|spec| is_unique(spec) && !begins_with_key(spec)) {
+            let what = "a unique index of a sharded collection that does not begin with the shard key";
+            return Err(run.unsupported(what).into());
         }
     }
     let found = there(run).await?;
