@@ -19,7 +19,7 @@ use clap::{Args, ValueEnum};
 use proto_tests::raw::Connection;
 use proto_tests::{Proxy, ProxyOptions, Shape, mongod};
 
-use self::clients::{Clients, Interval, Target};
+use self::clients::{Clients, Interval, LongestWrite, Target};
 use super::at_least_one;
 use super::place::as_f64;
 
@@ -193,7 +193,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             copying,
             all: clients.since(&begun)?,
         };
-        throughput.print(direction.name);
+        throughput.print(direction.name, &mut reports);
     }
     let mut expected = clients.stop()?;
     expected.extend(of_bypassing);
@@ -235,7 +235,7 @@ fn sample(converter: &Converter, direction: &Direction, time: Duration, clients:
         before.rate(),
         copying.rate(),
         copying.rate() / before.rate(),
-        copying.longest.as_secs_f64() * 1e3,
+        copying.longest.time.as_secs_f64() * 1e3,
     );
     converter.run(direction, &["--back"], Some(clients))?;
     Ok(())
@@ -275,7 +275,18 @@ struct Throughput {
 }
 
 impl Throughput {
-    fn print(&self, name: &str) {
+    /// The longest write during the conversion, in a sentence.
+    fn longest_write(&self, name: &str) -> String {
+        let LongestWrite { command, after, time } = &self.all.longest;
+        let (after, time) = (after.as_secs_f64(), time.as_secs_f64());
+        format!(
+            "{name}: the longest write was `{command}` with {time:.2} s, {after:.1} s after the conversion had begun\n\n"
+        )
+    }
+
+    /// Prints the line of the table, and adds the longest write to the reports.
+    fn print(&self, name: &str, reports: &mut String) {
+        reports.push_str(&self.longest_write(name));
         let Self { before, copying, all } = self;
         println!(
             "| {name} | {:.1} | {:.0} | {:.0} | {:.2} | {:.0} | {:.2} | {:.0} ms | {:.0} ms |",
@@ -285,8 +296,8 @@ impl Throughput {
             copying.rate() / before.rate(),
             all.rate(),
             all.rate() / before.rate(),
-            before.longest.as_secs_f64() * 1e3,
-            all.longest.as_secs_f64() * 1e3,
+            before.longest.time.as_secs_f64() * 1e3,
+            all.longest.time.as_secs_f64() * 1e3,
         );
     }
 }

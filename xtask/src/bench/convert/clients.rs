@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,16 @@ struct Counters {
     stopping: AtomicBool,
     /// Commands that write, since the beginning.
     writes: AtomicU64,
-    /// The longest time of a command since the beginning of an interval, in microseconds.
-    longest: AtomicU64,
+    /// The longest command since the beginning of an interval.
+    longest: Mutex<Option<LongCommand>>,
+}
+
+/// A command that took long.
+#[derive(Debug, Clone)]
+struct LongCommand {
+    name: String,
+    sent: Instant,
+    time: Duration,
 }
 
 /// Running clients.
@@ -61,7 +69,17 @@ pub(super) struct Beginning {
 pub(super) struct Interval {
     pub(super) time: Duration,
     writes: u64,
-    pub(super) longest: Duration,
+    pub(super) longest: LongestWrite,
+}
+
+/// The longest write of an interval.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LongestWrite {
+    /// The name of the command.
+    pub(super) command: String,
+    /// From the beginning of the interval until the command was sent.
+    pub(super) after: Duration,
+    pub(super) time: Duration,
 }
 
 impl Interval {
@@ -90,7 +108,7 @@ impl Clients {
 
     /// Begins an interval.
     pub(super) fn begin(&self) -> Beginning {
-        self.counters.longest.store(0, Ordering::Relaxed);
+        *self.counters.longest.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Beginning {
             at: Instant::now(),
             writes: self.counters.writes.load(Ordering::Relaxed),
@@ -100,10 +118,21 @@ impl Clients {
     /// The writes since the beginning of the last interval.
     pub(super) fn since(&self, beginning: &Beginning) -> Result<Interval> {
         self.check()?;
+        let longest = self
+            .counters
+            .longest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let longest = longest.map(|command| LongestWrite {
+            after: command.sent.saturating_duration_since(beginning.at),
+            time: command.time,
+            command: command.name,
+        });
         Ok(Interval {
             time: beginning.at.elapsed(),
             writes: self.counters.writes.load(Ordering::Relaxed) - beginning.writes,
-            longest: Duration::from_micros(self.counters.longest.load(Ordering::Relaxed)),
+            longest: longest.unwrap_or_default(),
         })
     }
 
@@ -243,7 +272,7 @@ impl Client<'_> {
         loop {
             let begun = Instant::now();
             let reply = self.connection.command(&command)?;
-            self.took(begun);
+            self.took(begun, &command);
             if self.target == Target::Mongod && is_frozen(&reply) {
                 thread::sleep(Duration::from_millis(50));
                 continue;
@@ -253,9 +282,13 @@ impl Client<'_> {
         }
     }
 
-    fn took(&self, begun: Instant) {
-        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.counters.longest.fetch_max(micros, Ordering::Relaxed);
+    fn took(&self, sent: Instant, command: &Document) {
+        let time = sent.elapsed();
+        let mut longest = self.counters.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        if longest.as_ref().is_none_or(|longest| longest.time < time) {
+            let name = command.keys().next().cloned().unwrap_or_default();
+            *longest = Some(LongCommand { name, sent, time });
+        }
     }
 
     /// Changes two documents in a transaction, which is tried again as drivers do.
@@ -266,12 +299,10 @@ impl Client<'_> {
             let mut failed = None;
             for id in [&one, &other] {
                 let update = doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1 } } };
+                let command = doc! { "update": COLLECTION, "updates": [update] };
                 let begun = Instant::now();
-                let reply = transaction.run(
-                    &mut self.connection,
-                    &doc! { "update": COLLECTION, "updates": [update] },
-                )?;
-                self.took(begun);
+                let reply = transaction.run(&mut self.connection, &command)?;
+                self.took(begun, &command);
                 if !is_ok(&reply) {
                     failed = Some(reply);
                     break;
