@@ -57,7 +57,7 @@ mod statement;
 pub use self::failure::{Failure, failure, is_too_large};
 pub use self::grouping::Groups;
 pub use self::head_lookup::{HeadLookup, HeaderFields, append_facts_query, head_pages};
-pub use self::ids::{IdSet, ids_of, ids_query, unique_id};
+pub use self::ids::{IdSet, ids_of, ids_query, unique_id, unique_scope};
 pub(in crate::pattern::bucket) use self::item_times::ItemTimes;
 pub use self::key_batch::{KeyBatch, PageReservation, Recorded, StatementOutcome};
 pub use self::plan::{Planner, WriteGuarantee};

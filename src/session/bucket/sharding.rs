@@ -11,7 +11,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::command::BucketCommand;
 use super::retry_on_swap::{CommandReply, write_errors};
 use super::upstream_query::documents;
-use super::write_statement::{WriteResult, parse_record, record_query};
+use super::write_statement::{WriteResult, parse_retry_record, retry_record_query};
 use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::succeeded;
@@ -125,12 +125,16 @@ impl BucketCommand<'_> {
         collation: Option<&RawDocument>,
         statement_id: Option<i32>,
     ) -> Result<Option<WriteResult>, RunError> {
+        if !self.is_sharded() {
+            self.target = None;
+            return Ok(None);
+        }
         let narrowing = BucketPredicate::of(self.shape, Some(filter));
         let is_indexed = self.shape.item_ids().are_indexed();
         let id = narrowing
             .one_id()
             .filter(|_| is_indexed && is_simple_collation(collation));
-        let Some(id) = id.filter(|_| self.is_sharded() && narrowing.one_key().is_none()) else {
+        let Some(id) = id.filter(|_| narrowing.one_key().is_none()) else {
             self.set_target(Some(filter), collation)?;
             return Ok(None);
         };
@@ -139,13 +143,13 @@ impl BucketCommand<'_> {
         ids_query(self.shape, std::iter::once(id), &mut find);
         self.context.inherited().append_to_selection(&mut find);
         let mut commands = vec![find];
-        commands.extend(statement_id.map(|id| record_query(self, id, targeting::no_statement_on_any_shard())));
+        commands.extend(statement_id.map(|id| retry_record_query(self, id, targeting::no_statement_on_any_shard())));
         let requests: Vec<UpstreamRequest<'_>> =
             commands.iter().map(|command| UpstreamRequest::plain(command)).collect();
         let mut answers = self.context.link.call_all(&requests).await?.into_iter();
         let (found, recorded) = (answers.next(), answers.next());
         if let Some((id, answer)) = statement_id.zip(recorded)
-            && let Some(record) = parse_record(self, id, answer)?
+            && let Some(record) = parse_retry_record(self, id, answer)?
         {
             return Ok(Some(record));
         }

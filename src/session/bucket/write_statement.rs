@@ -206,21 +206,21 @@ pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
 /// mongod's retry record of the client's statement, if it was executed before. The current
 /// documents do not show that.
 pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Result<Option<WriteResult>, RunError> {
-    let query = record_query(run, id, run.no_statement());
+    let query = retry_record_query(run, id, run.no_statement());
     let answer = run.context.link.call(UpstreamRequest::plain(&query)).await?;
-    parse_record(run, id, answer)
+    parse_retry_record(run, id, answer)
 }
 
 /// The command that asks for mongod's retry record of the client's statement, by a `statement` that changes
 /// nothing.
-pub(super) fn record_query(run: &BucketCommand<'_>, id: i32, statement: RawDocumentBuf) -> RawDocumentBuf {
+pub(super) fn retry_record_query(run: &BucketCommand<'_>, id: i32, statement: RawDocumentBuf) -> RawDocumentBuf {
     let mut query = body(run, WriteCommand::Update, true, Origin::Client(Some(id)));
     put(&mut query, "updates", array_of(&[statement]));
     query
 }
 
-/// The record in the reply to a [`record_query`].
-pub(super) fn parse_record(
+/// The record in the reply to a [`retry_record_query`].
+pub(super) fn parse_retry_record(
     run: &mut BucketCommand<'_>,
     id: i32,
     answer: RawDocumentBuf,

@@ -43,8 +43,7 @@ impl WriteRequest<'_> {
         !is_of_many || self.upserts()
     }
 
-    /// Whether it is a statement of an `update` or `delete` that names the `_id` of the one document, by which the
-    /// proxy finds the key.
+    /// Whether the proxy finds the key by the `_id` in the filter. It does for `update` and `delete`.
     pub(super) fn leads_to_key(&self) -> bool {
         let filter = self.statement.get_document("q").ok();
         let id = filter.and_then(|filter| filter.get("_id"));

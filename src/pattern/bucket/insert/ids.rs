@@ -41,13 +41,9 @@ impl IdSet {
 
     /// Adds the `_id`s of a page's items, as [`add_item`](Self::add_item) does. The page has its key fields.
     pub fn add_page(&mut self, shape: &BucketShape, page: &RawDocument) {
-        let key = match shape.item_ids() {
-            ItemIds::UniqueInKey => Key::of(shape, page).ok().map(|key| key.identity()),
-            _ => None,
-        };
-        let key = key.unwrap_or_default();
+        let scope = unique_scope(shape, page);
         for id in ids_of(shape, page) {
-            self.0.insert([&key[..], &value_identity(id)[..]].concat());
+            self.0.insert([&scope[..], &value_identity(id)[..]].concat());
         }
     }
 
@@ -75,16 +71,26 @@ pub fn ids_of<'p>(shape: &BucketShape, page: &'p RawDocument) -> impl Iterator<I
 /// stored beside any other.
 #[must_use]
 pub fn unique_id(shape: &BucketShape, item: &Item) -> Option<Vec<u8>> {
-    let id = value_identity(item.id()?.as_raw_bson_ref());
-    match shape.item_ids() {
-        ItemIds::Unique => Some(id),
-        ItemIds::UniqueInKey => Some([item.identity(), &id].concat()),
-        ItemIds::Stored | ItemIds::Dropped => None,
-    }
+    let scope = match shape.item_ids() {
+        ItemIds::Unique => &[],
+        ItemIds::UniqueInKey => item.identity(),
+        ItemIds::Stored | ItemIds::Dropped => return None,
+    };
+    Some([scope, &value_identity(item.id()?.as_raw_bson_ref())].concat())
+}
+
+/// The bytes of a page's key in the [`unique_id`] of its items. Empty if `_id`s are unique in the collection.
+#[must_use]
+pub fn unique_scope(shape: &BucketShape, page: &RawDocument) -> Vec<u8> {
+    let key = match shape.item_ids() {
+        ItemIds::UniqueInKey => Key::of(shape, page).ok(),
+        ItemIds::Unique | ItemIds::Stored | ItemIds::Dropped => None,
+    };
+    key.map(|key| key.identity()).unwrap_or_default()
 }
 
 /// Appends the query for the buckets that hold one of these `_id`s: the arguments of a `find`,
-/// without the collection. The result has the key fields and the items' `_id`s.
+/// without the collection. The result has the items' `_id`s, and the key fields if `_id`s are unique in keys.
 pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>, find: &mut RawDocumentBuf) {
     let path = index::item_id_path(shape);
     let mut values = RawArrayBuf::new();
@@ -105,8 +111,8 @@ pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>
     }
     find.append(cstr!("filter"), &filter);
     let mut projection = single(&path, 1);
-    for field in shape.key() {
-        put(&mut projection, field, 1);
+    if shape.item_ids() == ItemIds::UniqueInKey {
+        shape.key().iter().for_each(|field| put(&mut projection, field, 1));
     }
     find.append(cstr!("projection"), &projection);
 }

@@ -69,7 +69,7 @@ pub(super) struct InsertBatch<'a> {
     pub(super) unique: UniqueValues,
     /// Whether the items satisfy the application's validator.
     pub(super) validity: Validity,
-    /// The items of which each has the `_id` of another one. Empty if the command ends with its first failure.
+    /// The `_id`s that occur in several items. Empty if the command ends with its first failure.
     pub(super) repeated_ids: IdSet,
     /// For each group, the pending items that the next statements leave out.
     pub(super) set_aside: HashMap<usize, Vec<usize>>,

@@ -75,7 +75,6 @@ pub(in crate::session::bucket) async fn find_targets(
     let unnamed: Vec<usize> = (0..named.len())
         .filter(|position| named.get(*position).is_some_and(Option::is_none))
         .collect();
-    let executed = executed_before(run, command, &unnamed).await?;
     let ids: Vec<&RawBson> = unnamed
         .iter()
         .filter_map(|position| Some(&changes.get(*position)?.id))
@@ -83,6 +82,8 @@ pub(in crate::session::bucket) async fn find_targets(
     let Some(keys) = keys_of_items(run, &ids).await? else {
         return Ok(None);
     };
+    // After the keys: an attempt that is executed in between has its record on the shard of the key.
+    let executed = executed_before(run, command, &unnamed).await?;
     let targets = filters.iter().zip(named).zip(changes).enumerate();
     let targets = targets.map(|(position, ((filter, named), change))| {
         if executed.contains(&position) {

@@ -6,12 +6,13 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use bson::raw::RawBson;
 
 use crate::command::document::single;
+use crate::pattern::bucket::insert::unique_scope;
 use crate::pattern::bucket::item_lookup::LocatedItem;
-use crate::pattern::bucket::key::{Key, value_identity};
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::pattern::bucket::key::value_identity;
+use crate::pattern::shapes::BucketShape;
 
-/// The items read so far. An item with an `_id` that is unique, or unique in its key, is recognised by it, also on
-/// another page. Other items are recognised by their pages, each of which is processed once.
+/// The items read so far. A unique `_id` identifies an item, also on another page. Without unique `_id`s, a page is
+/// processed once.
 #[derive(Default)]
 pub(super) struct ProcessedItems {
     /// Hashes of the `_id`s and pages, with so many bits that different ones are never equal: an update can
@@ -26,11 +27,7 @@ impl ProcessedItems {
     /// Adds an item. Returns whether it is new.
     pub(super) fn add(&mut self, shape: &BucketShape, found: &LocatedItem) -> bool {
         if let Some(id) = found.id().filter(|_| shape.item_ids().are_indexed()) {
-            let key = match shape.item_ids() {
-                ItemIds::UniqueInKey => Key::of(shape, &found.key).ok().map(|key| key.identity()),
-                _ => None,
-            };
-            return self.remember(&("item", key, value_identity(id)));
+            return self.remember(&("item", unique_scope(shape, &found.key), value_identity(id)));
         }
         if let Some((_, place)) = self.last.as_mut().filter(|(bucket, _)| *bucket == found.bucket) {
             let is_new = *place < found.place;
