@@ -2,6 +2,7 @@
 //! are compared by the differential tests.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,6 +18,8 @@ use proto_tests::{Mongod, Shape, database_name, invariants};
 const DUPLICATE_KEY: i32 = 11000;
 const WRITE_CONFLICT: i32 = 112;
 const INDEX_NOT_FOUND: i32 = 27;
+/// An index of the collection is being built.
+const BUILDING: i32 = 12587;
 
 fn unique(field: &str) -> Document {
     let index = doc! { "key": { field: 1 }, "name": format!("{field}_1"), "unique": true };
@@ -176,6 +179,55 @@ fn proxies_that_create_indexes_at_once_keep_all_clauses() -> Result<()> {
     );
     assert_eq!(validator(&shaped)?, None);
     Ok(())
+}
+
+/// mongod refuses to change a validator while it builds an index of the collection.
+#[test]
+fn a_unique_index_is_created_during_other_index_builds() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let (mut application, database) = (shaped.application()?, shaped.database.as_str());
+    let documents: Vec<Document> = (0..5000)
+        .map(|number| doc! { "_id": number, "k": number % 50, "value": number, "other": number })
+        .collect();
+    for documents in documents.chunks(1000) {
+        let insert = doc! { "insert": COLLECTION, "documents": documents };
+        assert_eq!(code(&mut application, database, insert)?, 0);
+    }
+    let is_created = AtomicBool::new(false);
+    thread::scope(|scope| -> Result<()> {
+        let building = scope.spawn(|| -> Result<()> {
+            let mut direct = shaped.direct()?;
+            let index = doc! { "key": { "history.other": 1 }, "name": "built" };
+            while !is_created.load(Ordering::Relaxed) {
+                code(
+                    &mut direct,
+                    database,
+                    doc! { "createIndexes": COLLECTION, "indexes": [&index] },
+                )?;
+                code(
+                    &mut direct,
+                    database,
+                    doc! { "dropIndexes": COLLECTION, "index": "built" },
+                )?;
+            }
+            Ok(())
+        });
+        let created = (0..3).try_for_each(|_| {
+            let failed = code(&mut application, database, unique("value"))?;
+            ensure!(failed == 0, "createIndexes: {failed}");
+            // mongod refuses this one, too, while it builds another index.
+            let drop = doc! { "dropIndexes": COLLECTION, "index": "value_1" };
+            loop {
+                match code(&mut application, database, drop.clone())? {
+                    0 => return Ok(()),
+                    failed => ensure!(failed == BUILDING, "dropIndexes: {failed}"),
+                }
+            }
+        });
+        is_created.store(true, Ordering::Relaxed);
+        threads::join(vec![building])?;
+        created
+    })
 }
 
 /// A proxy that has read the list of indexes before another proxy created one.

@@ -104,6 +104,8 @@ pub enum ErrorCode {
     BsonObjectTooLarge = 10334,
     /// A duplicate key.
     DuplicateKey = 11000,
+    /// An index of the collection is being built.
+    BackgroundOperationInProgress = 12587,
     /// Another command is reading the cursor.
     CursorInUse = 12051,
     /// A `$merge` found no document to change.
@@ -158,6 +160,7 @@ impl ErrorCode {
             Self::IndexAlreadyExists => "IndexAlreadyExists",
             Self::InvalidOptions => "InvalidOptions",
             Self::IndexBuildAborted => "IndexBuildAborted",
+            Self::BackgroundOperationInProgress => "BackgroundOperationInProgressForNamespace",
             Self::InvalidNamespace => "InvalidNamespace",
             Self::IndexOptionsConflict => "IndexOptionsConflict",
             Self::IndexKeySpecsConflict => "IndexKeySpecsConflict",

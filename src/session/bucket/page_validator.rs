@@ -27,6 +27,9 @@ const MAX_SWAPPED: u32 = 600;
 /// stopped.
 const MAX_FENCED: u32 = 100;
 
+/// The most such pauses until an index of the collection is built: 10 minutes.
+const MAX_BUILDING: u32 = 12_000;
+
 /// The part of a validator that a change replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValidatorPart {
@@ -123,9 +126,15 @@ pub(super) async fn replace(
         // A swap drops the fence after it has begun, and before it reads the validator. So it reads the
         // changed one, or is seen here.
         let changed = match state_now(run, part).await? {
-            Seen::State(state) => modify(run, modification(run, fence, &edit(&state)))
-                .await
-                .map(|()| true),
+            Seen::State(state) => {
+                let modification = modification(run, fence, &edit(&state));
+                let modified = match part {
+                    ValidatorPart::Indexes => after_builds(run, modification).await,
+                    // mongod refuses the client's `collMod` while an index is built.
+                    ValidatorPart::Application => modify(run, modification).await,
+                };
+                modified.map(|()| true)
+            }
             Seen::Missing => Ok(true),
             Seen::Swapped => Ok(false),
         };
@@ -159,12 +168,23 @@ async fn drop_indexes(run: &mut BucketCommand<'_>, names: &[String]) -> Result<(
     for name in names {
         let mut command = single("dropIndexes", run.namespace.collection);
         command.append(cstr!("index"), name.as_str());
-        match modify(run, command).await {
+        match after_builds(run, command).await {
             Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
             dropped => dropped?,
         }
     }
     Ok(())
+}
+
+/// Sends a command that mongod refuses while it builds an index of the collection, until it is executed.
+async fn after_builds(run: &mut BucketCommand<'_>, command: RawDocumentBuf) -> Result<(), RunError> {
+    for _ in 0..MAX_BUILDING {
+        match modify(run, command.clone()).await {
+            Err(RunError::Command(error)) if error.is(ErrorCode::BackgroundOperationInProgress) => sleep(POLL).await,
+            modified => return modified,
+        }
+    }
+    modify(run, command).await
 }
 
 /// Sends a command that changes the collection's metadata.
