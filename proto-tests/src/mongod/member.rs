@@ -1,6 +1,7 @@
 //! One mongod process.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use bson::{Document, doc};
+use rustix::fs::statvfs;
 use tempfile::TempDir;
 
 use super::{LOG, Options, Role, SET_NAME, START_LIMIT, binary};
@@ -19,6 +21,11 @@ use crate::{ports, raw};
 /// What members of a set that demands logins prove themselves with to each other.
 const KEY: &str = "bW9uZ29zaGFwZSB0ZXN0cw==";
 const KEY_FILE: &str = "set.key";
+
+/// Linux's file system in memory.
+const MEMORY: &str = "/dev/shm";
+/// The free bytes that it must have. A test process has up to a dozen servers at a time, each with a few hundred MB.
+const MEMORY_ROOM: u64 = 8 << 30;
 
 #[derive(Debug)]
 pub(super) struct Member {
@@ -48,7 +55,7 @@ impl Member {
 
     fn spawn(options: &Options, role: Role) -> Result<Self> {
         let address = ports::free_address()?;
-        let folder = TempDir::with_prefix("mongoshape-mongod-")?;
+        let folder = new_folder(options)?;
         let command = command(options, role, address, folder.path())?;
         let log = log(folder.path())?;
         Ok(Self {
@@ -124,6 +131,17 @@ impl Member {
             }
         }
     }
+}
+
+/// A folder for the files of a server.
+fn new_folder(options: &Options) -> io::Result<TempDir> {
+    const PREFIX: &str = "mongoshape-mongod-";
+    let has_room =
+        || statvfs(MEMORY).is_ok_and(|volume| volume.f_bavail.saturating_mul(volume.f_frsize) >= MEMORY_ROOM);
+    if options.is_in_memory && has_room() {
+        return TempDir::with_prefix_in(PREFIX, MEMORY);
+    }
+    TempDir::with_prefix(PREFIX)
 }
 
 fn newest_lines(log: &str) -> String {

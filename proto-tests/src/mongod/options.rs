@@ -28,15 +28,18 @@ pub struct Options {
     pub parameters: Vec<String>,
     /// Milliseconds between two writes of the journal. `None`: mongod's default.
     pub(super) journal_interval: Option<u32>,
+    /// Whether the files are in memory, if there is room. Writes then wait for no disk, and a killed server keeps them.
+    pub(super) is_in_memory: bool,
     pub(super) tls: Option<Tls>,
     pub(super) auth: bool,
 }
 
 impl Default for Options {
-    /// For tests: a small cache, short intervals, and no background writes of diagnostic data.
+    /// For tests: a small cache, short intervals, files in memory, and no background writes of diagnostic data.
     fn default() -> Self {
         let mut options = Self::for_measurements(0.25);
         options.journal_interval = Some(JOURNAL_INTERVAL);
+        options.is_in_memory = true;
         let options = options.parameter(&format!("minSnapshotHistoryWindowInSeconds={HISTORY_SECONDS}"));
         let given = std::env::var(PARAMETERS).unwrap_or_default();
         let given = given.split(',').filter(|parameter| !parameter.is_empty());
@@ -52,6 +55,7 @@ impl Options {
             cache_gb,
             parameters: vec!["diagnosticDataCollectionEnabled=false".to_owned()],
             journal_interval: None,
+            is_in_memory: false,
             tls: None,
             auth: false,
         }
