@@ -6,6 +6,15 @@ pub fn is_full(variable: &str) -> bool {
     std::env::var(variable).as_deref() == Ok("full")
 }
 
+/// The rows of a table that an ordinary run takes: every `parts`th, from row `first` on. `MONGOSHAPE_TABLES=full` takes
+/// all.
+pub fn rows<T>(table: impl IntoIterator<Item = T>, parts: usize, first: usize) -> impl Iterator<Item = T> {
+    let takes_all = is_full("MONGOSHAPE_TABLES");
+    let numbered = table.into_iter().enumerate();
+    let taken = numbered.filter(move |(number, _)| takes_all || number % parts == first % parts);
+    taken.map(|(_, row)| row)
+}
+
 /// The seed of a run: that of `MONGOSHAPE_SEED`, or any. It is shown, so that the run can be seen again, as
 /// far as threads allow.
 #[must_use]

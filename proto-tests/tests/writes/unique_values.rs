@@ -3,6 +3,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, bson, doc};
+use proto_tests::measure::rows;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::{COLLECTION, Shaped};
@@ -129,7 +130,8 @@ fn check(sent: Sent) -> Result<()> {
     let mut number = 0;
     for (held, place) in values().into_iter().flat_map(|held| [(held.clone(), 1), (held, 2)]) {
         for before in [Some(bson!([null, 1])), Some(bson!(1))] {
-            for update in values().into_iter().flat_map(|value| updates(value.as_ref())) {
+            let updates = values().into_iter().flat_map(|value| updates(value.as_ref()));
+            for update in rows(updates, 3, usize::try_from(place)?) {
                 let documents = [item(2, place, held.as_ref()), item(1, 1, before.as_ref())];
                 let update = doc! { "update": "", "updates": [{ "q": { "_id": 1 }, "u": &update }] };
                 number += 1;

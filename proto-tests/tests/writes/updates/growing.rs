@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result, ensure};
 use bson::{DateTime, Document, bson, doc};
 use proto_tests::altering_relay::AlteringRelay;
+use proto_tests::measure::rows;
 use proto_tests::sessions::{Transaction, lsid};
 use proto_tests::stopping_relay::StoppingRelay;
 use proto_tests::{ItemIds, Shape, mongod};
@@ -104,7 +105,7 @@ fn code(reply: &Document) -> Option<i32> {
 fn an_item_that_outgrows_its_page_is_updated() -> Result<()> {
     for (time, most) in [(false, 2), (true, usize::MAX)] {
         let mut sides = Sides::open(shape(ItemIds::Unique, time))?;
-        for (number, change) in changes().iter().enumerate().take(most) {
+        for (number, change) in rows(changes().iter().enumerate().take(most), 2, 0) {
             fill(&mut sides)?;
             sides
                 .alike(change)

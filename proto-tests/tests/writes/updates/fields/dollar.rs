@@ -1,10 +1,9 @@
-//! Names that begin with `$`: each operator at each position. Commands of three kinds take every such update,
-//! the others take a quarter each, and with `MONGOSHAPE_TABLES=full` all.
+//! Names that begin with `$`: each operator at each position. Each kind of command takes a part of the updates.
 
 use anyhow::Result;
 use bson::{Bson, Document, bson, doc};
 use proto_tests::ItemIds;
-use proto_tests::measure::is_full;
+use proto_tests::measure::rows;
 
 use super::{Case, Table, existing};
 use crate::updates::sides::{COLLECTION, at};
@@ -173,10 +172,8 @@ fn updates() -> Vec<Bson> {
 
 /// Kinds of commands that update.
 const KINDS: usize = 12;
-/// An update and an upsert by `_id`, and a `findAndModify`.
-const KINDS_WITH_ALL_UPDATES: [usize; 3] = [0, 3, 5];
-/// The part of the updates that each other kind takes is one in so many.
-const PARTS: usize = 4;
+/// Parts of the updates, of which each kind takes one.
+const PARTS: usize = 6;
 
 /// A command of a kind, about the documents of a case.
 fn command(kind: usize, case: i32, update: &Bson) -> Option<Document> {
@@ -219,13 +216,8 @@ fn writes_take_names_that_begin_with_dollar_where_a_plain_collection_does() -> R
     let mut table = Table::open(ItemIds::Unique)?;
     let updates = updates();
     for kind in 0..KINDS {
-        let takes_all = KINDS_WITH_ALL_UPDATES.contains(&kind) || is_full("MONGOSHAPE_TABLES");
-        let numbered = updates.iter().enumerate();
-        let part = numbered.filter(|(number, _)| takes_all || (number + kind) % PARTS == 0);
-        let taken: Vec<&Bson> = part
-            .map(|(_, update)| update)
-            .filter(|update| command(kind, 0, update).is_some())
-            .collect();
+        let taken = rows(&updates, PARTS, kind).filter(|update| command(kind, 0, update).is_some());
+        let taken: Vec<&Bson> = taken.collect();
         for updates in taken.chunks(250) {
             let case = |(case, update): (i32, &&Bson)| {
                 let command = command(kind, case, update)?;

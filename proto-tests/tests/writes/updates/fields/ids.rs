@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use bson::{Bson, Document, Timestamp, bson, doc};
+use proto_tests::measure::rows;
 
 use super::{Case, Table};
 use crate::updates::sides::{COLLECTION, at};
@@ -96,8 +97,8 @@ fn id_is_accepted_where_a_plain_collection_accepts_it() -> Result<()> {
     for item_ids in [proto_tests::ItemIds::Unique, proto_tests::ItemIds::Stored] {
         let mut table = Table::open(item_ids)?;
         let existing = vec![doc! { "_id": 9, "k": 9, "at": at(9) }];
-        for id in ids() {
-            for command in commands(&id) {
+        for (number, id) in ids().into_iter().enumerate() {
+            for command in rows(commands(&id), 3, number) {
                 table.cases(&[Case {
                     existing: existing.clone(),
                     command,

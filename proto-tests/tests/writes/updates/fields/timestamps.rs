@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, Timestamp, bson, doc};
 use proto_tests::ItemIds;
+use proto_tests::measure::rows;
 
 use super::{Case, Table, open};
 use crate::updates::sides::{COLLECTION, at};
@@ -83,8 +84,8 @@ fn empty_timestamps_are_filled_in_where_a_plain_collection_does_it() -> Result<(
         let mut table = Table::open(item_ids)?;
         let make = bson!([{ "$set": { "empty": { "$literal": EMPTY }, "a.empty": { "$literal": EMPTY } } }]);
         table.first = Some(doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": make, "multi": true }] });
-        for update in updates() {
-            for command in commands(&update) {
+        for (number, update) in updates().into_iter().enumerate() {
+            for command in rows(commands(&update), 3, number) {
                 table.cases(&[Case {
                     existing: existing().to_vec(),
                     command,
