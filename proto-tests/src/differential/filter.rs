@@ -349,7 +349,8 @@ fn equalities(filter: &Document) -> Vec<&str> {
                 fields.extend(clauses.flat_map(equalities));
             }
             (name, Bson::Document(condition)) => match condition.iter().next() {
-                Some((operator, Bson::Array(_) | Bson::Undefined)) if operator == "$eq" => {}
+                Some((operator, Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined))
+                    if operator == "$eq" => {}
                 Some((operator, _)) if operator == "$eq" && condition.len() == 1 => fields.push(name),
                 Some((operator, _)) if operator.starts_with('$') => {}
                 _ => fields.push(name),

@@ -77,6 +77,10 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "$text": { "$search": "x" } }, "limit": 0 }] },
         doc! { "findAndModify": COLLECTION, "query": { "$text": { "$search": "x" } }, "remove": true },
         doc! { "findandmodify": COLLECTION, "query": { "$text": { "$search": "x" } }, "remove": true },
+        // A projection that the proxy does not evaluate is validated behind the filter.
+        doc! {
+            "findAndModify": COLLECTION, "query": { "place": { "$nearSphere": [1, 2] } }, "remove": true, "fields": { "a.b": 1 },
+        },
         doc! { "createIndexes": COLLECTION, "indexes": [index] },
         doc! { "collMod": COLLECTION, "validator": { "$expr": true } },
         doc! { "collMod": COLLECTION, "validator": { "k": 77 } },

@@ -6,6 +6,8 @@
 mod item_condition;
 mod key_condition;
 
+use std::collections::HashSet;
+
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
@@ -14,7 +16,7 @@ use self::key_condition::{LiftedValue, equal_value, key_expressions};
 use super::index::has_items;
 use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
-use crate::command::document::{append_fields, array_of, single};
+use crate::command::document::{append_fields, array_of, put, single};
 use crate::pattern::shapes::BucketShape;
 
 pub use self::key_condition::{key_position, only_variable};
@@ -86,6 +88,8 @@ pub struct BucketPredicate {
     is_exact: bool,
     /// The conditions on items among `clauses`, by stored field names.
     of_items: RawDocumentBuf,
+    /// The conditions of `of_items`, until all are found.
+    item_conditions: Vec<RawDocumentBuf>,
 }
 
 impl BucketPredicate {
@@ -108,15 +112,19 @@ impl BucketPredicate {
             has_other_conditions: false,
             is_exact: true,
             of_items: RawDocumentBuf::new(),
+            item_conditions: Vec::new(),
         }
     }
 
     fn of_filter(shape: &BucketShape, filter: &RawDocument, part: FilterPart) -> Self {
         let mut found = Self::of_all_items(shape);
         found.conjunction(shape, filter, part);
-        if found.of_items.as_bytes().len() > MAX_CONDITION_BYTES {
-            found.of_items = RawDocumentBuf::new();
+        let conditions = std::mem::take(&mut found.item_conditions);
+        let sizes = conditions.iter().map(|condition| condition.as_bytes().len());
+        if sizes.fold(0, usize::saturating_add) > MAX_CONDITION_BYTES {
             found.is_exact = false;
+        } else {
+            found.of_items = joined(&conditions);
         }
         if !found.of_items.is_empty() {
             let of_items = single(shape.items(), single("$elemMatch", &found.of_items));
@@ -348,7 +356,7 @@ impl BucketPredicate {
                         self.clauses.extend(key_expressions(shape, value));
                     }
                     if let Some(condition) = item_condition(shape, name, value) {
-                        append_fields(&mut self.of_items, &condition);
+                        self.item_conditions.push(condition);
                     } else {
                         self.is_exact = false;
                         if name == "$or" && part == FilterPart::Whole {
@@ -395,6 +403,24 @@ impl BucketPredicate {
             }
         }
     }
+}
+
+/// All conditions in one document. A field that is named again is named in `$and`: a document should not have a field
+/// twice.
+fn joined(conditions: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let mut names = HashSet::new();
+    let (mut all, mut repeated) = (RawDocumentBuf::new(), Vec::new());
+    for condition in conditions {
+        if condition.iter().flatten().all(|(name, _)| names.insert(name)) {
+            append_fields(&mut all, condition);
+        } else {
+            repeated.push(condition.clone());
+        }
+    }
+    if !repeated.is_empty() {
+        put(&mut all, "$and", array_of(&repeated));
+    }
+    all
 }
 
 /// The condition that all of these are met. Empty if there are none.

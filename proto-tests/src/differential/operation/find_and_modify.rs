@@ -159,7 +159,11 @@ fn wrong(generator: &mut Generator) -> Document {
 }
 
 fn finished(generator: &mut Generator, mut command: Document) -> FindAndModify {
-    let sent = generator.sent();
+    let mut sent = generator.sent();
+    if depends_on_chance(&command) {
+        // A resent command fails: the item of the first attempt is not known.
+        sent = sent.min(1);
+    }
     if sent > 1 {
         // mongod 6.0.5 returns whole documents to a resent command.
         command.remove("fields");
@@ -169,6 +173,11 @@ fn finished(generator: &mut Generator, mut command: Document) -> FindAndModify {
         sent,
         canon: generator.canon(),
     }
+}
+
+fn depends_on_chance(command: &Document) -> bool {
+    let query = command.get("query").map(ToString::to_string).unwrap_or_default();
+    ["$sampleRate", "$rand"].iter().any(|operator| query.contains(operator))
 }
 
 fn by_number(generator: &mut Generator) -> Document {

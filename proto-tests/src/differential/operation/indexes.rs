@@ -74,7 +74,9 @@ fn create(generator: &mut Generator) -> Document {
         // that cannot be built on one shard can stay on the others.
         wanted.retain(|spec| !spec.contains_key("unique") && !spec.contains_key("collation"));
         // Each document has a number of its own.
-        wanted.push(doc! { "key": { &key: 1, "n": 1 }, "name": "numbers", "unique": true });
+        let fields = generator.shape.key.iter().map(String::as_str).chain(["n"]);
+        let unique: Document = fields.map(|field| (field.to_owned(), Bson::Int32(1))).collect();
+        wanted.push(doc! { "key": unique, "name": "numbers", "unique": true });
     }
     let mut indexes: Vec<Bson> = vec![generator.example("indexes.create", &wanted).into()];
     if generator.chance(20) {

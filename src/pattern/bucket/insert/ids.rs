@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::key::{Key, value_identity};
+use crate::pattern::bucket::key::{Key, is_value_under_in, value_identity};
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -94,17 +94,19 @@ pub fn unique_scope(shape: &BucketShape, page: &RawDocument) -> Vec<u8> {
 pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>, find: &mut RawDocumentBuf) {
     let path = index::item_id_path(shape);
     let mut values = RawArrayBuf::new();
-    let mut null = false;
+    let mut alternatives = Vec::new();
     for id in ids {
         match id.as_raw_bson_ref() {
-            RawBsonRef::Null => null = true,
-            id => values.push(id),
+            // An equality with null would also match missing values.
+            RawBsonRef::Null => alternatives.push(single(&path, single("$type", "null"))),
+            id if is_value_under_in(id) => values.push(id),
+            id => alternatives.push(single(&path, single("$eq", id))),
         }
     }
     let mut filter = single(&path, single("$in", &values));
-    if null {
-        // An equality with null would also match missing values.
-        filter = single("$or", array_of(&[filter, single(&path, single("$type", "null"))]));
+    if !alternatives.is_empty() {
+        alternatives.push(filter);
+        filter = single("$or", array_of(&alternatives));
     }
     for condition in [is_page_of_any_layout(), index::has_items(shape)] {
         append_fields(&mut filter, &condition);
@@ -159,6 +161,25 @@ mod tests {
         check(ItemIds::UniqueInKey, &stored, &same_key, false);
         check(ItemIds::UniqueInKey, &stored, &other_key, true);
         check(ItemIds::Stored, &stored, &same_key, true);
+    }
+
+    #[test]
+    fn ids_that_a_list_cannot_contain_are_alternatives() {
+        let condition = |ids: &[RawBson]| {
+            let mut find = RawDocumentBuf::new();
+            ids_query(&shape(ItemIds::Unique), ids.iter(), &mut find);
+            let filter = find.get_document("filter").unwrap();
+            filter.iter().flatten().take(1).collect::<RawDocumentBuf>()
+        };
+        let plain = [RawBson::Int32(1), rawdoc! { "a": 1 }.into()];
+        let list = rawdoc! { "history._id": { "$in": [1, { "a": 1 }] } };
+        assert_eq!(condition(&plain), list);
+        let [one, other] = plain;
+        let all = [one, RawBson::Null, rawdoc! { "$id": 1 }.into(), other];
+        let expected = rawdoc! {
+            "$or": [{ "history._id": { "$type": "null" } }, { "history._id": { "$eq": { "$id": 1 } } }, list],
+        };
+        assert_eq!(condition(&all), expected);
     }
 
     #[test]

@@ -52,6 +52,10 @@ fn item_conditions_become_elem_match() {
         &rawdoc! { "$and": [{ "a": 1 }, { "b": 2 }], "$comment": "c" },
         &of_items(rawdoc! { "history": { "$elemMatch": { "a": 1, "b": 2 } } }),
     );
+    check(
+        &rawdoc! { "$and": [{ "a": 1 }, { "b": 2 }, { "a": 3 }], "b": 4 },
+        &of_items(rawdoc! { "history": { "$elemMatch": { "a": 1, "b": 2, "$and": [{ "a": 3 }, { "b": 4 }] } } }),
+    );
 }
 
 #[test]

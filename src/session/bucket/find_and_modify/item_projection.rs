@@ -10,6 +10,7 @@ use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::unwound::{self, names_nothing};
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::item_lookup;
 use crate::session::bucket::upstream_query::documents;
 use crate::session::error::RunError;
 
@@ -44,6 +45,7 @@ impl ItemProjection {
             return Ok(Self::ByProxy(projection));
         }
         if command.remove {
+            item_lookup::check(run, command.filter)?;
             run.ensure_readable(None).await?;
         }
         let find = Find {
