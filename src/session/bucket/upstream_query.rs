@@ -18,7 +18,7 @@ impl<'a> BucketCommand<'a> {
     pub(super) fn source(&self) -> BucketSource<'a> {
         BucketSource {
             collection: self.namespace.collection,
-            reach: if self.is_strict() {
+            reach: if self.is_strict() || self.is_behind_mongos() {
                 Reach::Conditions
             } else {
                 Reach::Bounds

@@ -97,11 +97,11 @@ fn pages_are_found_by_their_numbers() {
                 "filter": { "k": { "$eq": 1 }, "control.page": { "$in": [2_i64, 5_i64] } }, "hint": "mongoshape_page",
             },
         );
-        check(
-            reach,
-            |queries| queries.named("1_0"),
-            &rawdoc! { "filter": { "_id": "1_0" }, "limit": 1_i64, "singleBatch": true },
-        );
+    }
+    let filters = [rawdoc! { "_id": "1_0" }, rawdoc! { "_id": "1_0", "k": { "$eq": 1 } }];
+    for (reach, filter) in BOTH.into_iter().zip(filters) {
+        let find = rawdoc! { "filter": filter, "limit": 1_i64, "singleBatch": true };
+        check(reach, |queries| queries.named("1_0"), &find);
     }
 }
 
