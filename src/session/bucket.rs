@@ -38,6 +38,7 @@ pub(super) mod retry_on_swap;
 mod room;
 mod sharding;
 mod statistics;
+mod stored_ids;
 mod update;
 mod upsert;
 mod upstream_query;

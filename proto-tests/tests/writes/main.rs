@@ -4,6 +4,7 @@ mod bulk_write;
 mod change_streams;
 mod concurrency;
 mod deletes;
+mod deletes_together;
 mod duplicate_keys;
 mod error_order;
 mod exactly_once;

@@ -16,13 +16,11 @@ use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::predicate_pushdown::key_position;
-use crate::pattern::bucket::targeting;
 use crate::pattern::bucket::update_by_id::{UpdateRequest, in_terms_of_items};
 use crate::pattern::bucket::update_by_position::{self, ElementQuery, Planned, Positional, Wish};
 use crate::pattern::bucket::upsert::OperatorUpdate;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
-use crate::pattern::unwound;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -105,18 +103,6 @@ impl<'a> ItemUpdate<'a> {
             let_variables: self.variables.as_deref(),
             ..ItemSelector::default()
         }
-    }
-
-    /// The client's filter, and a condition that matches nothing.
-    pub(super) fn no_filter(&self, run: &BucketCommand<'_>) -> RawDocumentBuf {
-        let Some(target) = &run.target else {
-            return unwound::without_match(self.asked.filter);
-        };
-        // A mongos finds no shard key in a constant query, nor in one that names it twice.
-        let mut clauses = vec![single("_id", targeting::nothing())];
-        clauses.extend(self.asked.filter.map(RawDocument::to_owned));
-        clauses.push(target.missing().to_owned());
-        single("$and", array_of(&clauses))
     }
 
     /// Appends the client's options that belong to the statement of an `update`, or to the body of

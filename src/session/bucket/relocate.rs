@@ -23,6 +23,12 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
+/// Whether a statement can miss its item because the item is relocated concurrently. Impossible on
+/// a standalone, which relocates nothing, and in a transaction, which reads a snapshot.
+pub(super) fn may_pass_moved_items(run: &BucketCommand<'_>) -> bool {
+    run.context.upstream != UpstreamKind::Standalone && !run.context.head.in_transaction()
+}
+
 #[derive(Debug)]
 pub(super) enum RelocateOutcome {
     /// The item is on its new page. mongod's reply to the last command.

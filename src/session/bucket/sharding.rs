@@ -6,13 +6,16 @@
 //! An application can shard a collection at any moment, which leaves its UUID as it is. So reads never depend on
 //! whether it is sharded, and a write that a mongos refuses for that reason is executed again.
 
+mod statement_targets;
+
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+pub(super) use self::statement_targets::{StatementById, StatementTargets, find_targets};
 use super::command::BucketCommand;
 use super::retry_on_swap::{CommandReply, write_errors};
 use super::upstream_query::documents;
 use super::write_statement::{WriteResult, parse_retry_record, retry_record_query};
-use crate::command::document::{get, put, single};
+use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{ids_query, no_statement};
@@ -20,6 +23,7 @@ use crate::pattern::bucket::item_index::is_simple;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::targeting;
 use crate::pattern::shapes::BucketShape;
+use crate::pattern::unwound;
 use crate::session::error::RunError;
 use crate::session::metrics::RefusalReason;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -191,6 +195,18 @@ impl BucketCommand<'_> {
             Some(target) => targeting::with_key(&statement, &target.missing),
             None => statement,
         }
+    }
+
+    /// The client's filter, and a condition that matches nothing, for the shard of the client's statement.
+    pub(super) fn without_match(&self, filter: Option<&RawDocument>) -> RawDocumentBuf {
+        let Some(target) = &self.target else {
+            return unwound::without_match(filter);
+        };
+        // A mongos finds no shard key in a constant query, nor in one that names it twice.
+        let mut clauses = vec![single("_id", targeting::nothing())];
+        clauses.extend(filter.map(RawDocument::to_owned));
+        clauses.push(target.missing.clone());
+        single("$and", array_of(&clauses))
     }
 
     /// An element of `updates` that changes nothing, for the shard of the client's statement.

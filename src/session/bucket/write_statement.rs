@@ -108,7 +108,7 @@ pub(super) async fn send_counting(
 fn parse_result(run: &mut BucketCommand<'_>, part: Origin, answer: RawDocumentBuf) -> Result<WriteResult, RunError> {
     let answer = match succeeded(answer) {
         Ok(answer) => answer,
-        Err(CommandError::Upstream(reply)) if reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE) => {
+        Err(CommandError::Upstream(reply)) if is_record_of_delete(&reply) => {
             return Ok(WriteResult {
                 n: 1,
                 missed: Vec::new(),
@@ -160,6 +160,15 @@ pub(super) fn of_write(error: RunError, retryable: bool) -> RunError {
         let error = error.of_write();
         if retryable { error.labelled() } else { error }
     })
+}
+
+/// Whether mongod has a retry record of a statement as a `delete`.
+pub(super) fn is_retry_of_delete(error: &CommandError) -> bool {
+    matches!(error, CommandError::Upstream(reply) if is_record_of_delete(reply))
+}
+
+fn is_record_of_delete(reply: &RawDocument) -> bool {
+    reply.get_i32("code").is_ok_and(|code| code == RETRY_OF_DELETE)
 }
 
 /// The body of the command, without the statements, which follow as a document sequence.

@@ -82,6 +82,9 @@ declare_sites! {
     /// What an upsert looks for.
     "upsert" UpsertFilter { Given 3, Number 2, OneKey 3, Field 1, Any 1 }
 
+    /// The statements of a `delete`.
+    "delete.statements" DeleteStatements { Any 6, ById 1 }
+
     /// A statement of a `delete`.
     "delete" DeleteForm { Some 8, OneKey 2, ById 2, One 27, Mistake 1 }
 

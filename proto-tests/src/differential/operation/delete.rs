@@ -5,18 +5,29 @@ use bson::{Bson, Document, doc};
 use super::Operation;
 use super::writes::Writes;
 use crate::differential::Generator;
-use crate::differential::grammar::{DELETE, DeleteForm, DeleteLimit};
+use crate::differential::grammar::{DELETE, DeleteForm, DeleteLimit, DeleteStatements};
 
 pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
     Box::new(make_up(generator))
 }
 
 pub(super) fn make_up(generator: &mut Generator) -> Writes {
-    let count = generator.pick(&[1, 1, 2, 3]);
+    let has_ids = generator.has_ids();
+    let kind = generator.take_where(|kind: DeleteStatements| has_ids || kind == DeleteStatements::Any);
     let options = generator.options_of_writes("delete");
-    let statements =
-        (0..count).map(|_| generator.group(&DELETE, |generator| statement(generator, options.contains_key("let"))));
-    let statements = statements.collect();
+    let has_variable = options.contains_key("let");
+    let statements: Vec<Document> = match kind {
+        DeleteStatements::Any => {
+            let count = generator.pick(&[1, 1, 2, 3]);
+            let any = (0..count).map(|_| generator.group(&DELETE, |generator| statement(generator, has_variable)));
+            any.collect()
+        }
+        // Some name the same document, or one that is deleted already.
+        DeleteStatements::ById => {
+            let count = generator.pick(&[2, 4, 8]);
+            (0..count).map(|_| doc! { "q": by_id(generator), "limit": 1 }).collect()
+        }
+    };
     let sent = generator.sent();
     Writes {
         name: "delete",
@@ -34,13 +45,7 @@ fn statement(generator: &mut Generator, has_variable: bool) -> Document {
     let filter = match form {
         DeleteForm::Some => generator.filter_of_some(),
         DeleteForm::OneKey => generator.one_key(),
-        DeleteForm::ById if generator.names_keys => {
-            let (id, number) = generator.some_numbered_id().unwrap_or_default();
-            let mut filter = doc! { "_id": { "$eq": id } };
-            generator.name_key(&mut filter, number);
-            filter
-        }
-        DeleteForm::ById => doc! { "_id": { "$eq": generator.some_id().unwrap_or(Bson::Null) } },
+        DeleteForm::ById => by_id(generator),
         DeleteForm::One => generator.filter_of_one().0,
         DeleteForm::Mistake => return wrong(generator),
     };
@@ -72,6 +77,16 @@ fn statement(generator: &mut Generator, has_variable: bool) -> Document {
         filter.insert("$expr", doc! { "$gte": ["$n", "$$x"] });
     }
     statement
+}
+
+fn by_id(generator: &mut Generator) -> Document {
+    if !generator.names_keys {
+        return doc! { "_id": { "$eq": generator.some_id().unwrap_or(Bson::Null) } };
+    }
+    let (id, number) = generator.some_numbered_id().unwrap_or_default();
+    let mut filter = doc! { "_id": { "$eq": id } };
+    generator.name_key(&mut filter, number);
+    filter
 }
 
 fn wrong(generator: &mut Generator) -> Document {

@@ -91,6 +91,12 @@ fn commands(base: i64) -> Vec<Document> {
         doc! { "delete": COLLECTION, "deletes": [{ "q": id, "limit": 1 }] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "k": base, "n": 0 }, "limit": 1 }] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": base + 12 }, "limit": 1 }] },
+        // One is missing, and the last one is the only item of its page.
+        doc! { "delete": COLLECTION, "deletes": [
+            { "q": { "_id": base + 4 }, "limit": 1 },
+            { "q": { "_id": base + 70 }, "limit": 1 },
+            { "q": { "_id": base + 12 }, "limit": 1 },
+        ] },
     ]
 }
 

@@ -252,6 +252,10 @@ fn reply_to_a_resent_command_names_the_retried_statements() -> Result<()> {
             { "q": { "_id": 502 }, "u": { "_id": 502, "k": 1, "at": at(1), "n": 5 }, "upsert": true },
         ] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 20 }, "limit": 1 }, { "q": { "n": 21 }, "limit": 1 }] },
+        doc! { "delete": COLLECTION, "deletes": [
+            { "q": { "_id": 23 }, "limit": 1 }, { "q": { "_id": 24, "k": 0 }, "limit": 1 }, { "q": { "_id": 999 }, "limit": 1 },
+            { "q": { "_id": 23 }, "limit": 1 },
+        ] },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 22 }, "remove": true },
         doc! { "insert": COLLECTION, "documents": [{ "_id": 600, "k": 1, "at": at(1) }, { "_id": 601, "k": 2, "at": at(1) }] },
     ];

@@ -35,24 +35,55 @@ pub(in crate::session::bucket) struct ItemToDelete {
     pub(in crate::session::bucket) all_items: Option<RawArrayBuf>,
 }
 
+/// The deletion of the item with an `_id`.
+pub(super) struct DeletionById {
+    /// An element of `updates`.
+    pub(super) statement: RawDocumentBuf,
+    pub(super) id: RawBson,
+}
+
+impl DeletionById {
+    /// `None`: the filter has other conditions, or no index finds the item.
+    pub(super) fn new(run: &BucketCommand<'_>, wanted: ItemSelector<'_>) -> Option<Self> {
+        let narrowing = BucketPredicate::of(run.shape, wanted.filter);
+        let id = exactly_one_id(run, &narrowing, wanted)?;
+        Some(Self {
+            statement: take_out_by_id(run.shape, &narrowing.on_buckets(), id),
+            id: id.clone(),
+        })
+    }
+}
+
+/// The `_id` of the item to delete, if it determines the page.
+fn exactly_one_id<'a>(
+    run: &BucketCommand<'_>,
+    narrowing: &'a BucketPredicate,
+    wanted: ItemSelector<'_>,
+) -> Option<&'a RawBson> {
+    // Under `apiStrict`, sparse indexes cannot be used and a statement with the client's own
+    // expressions cannot name the collection's UUID.
+    let is_simple = run.shape.item_ids().are_indexed() && wanted.collation.is_none() && !run.is_strict();
+    narrowing.exactly_one_id().filter(|_| is_simple)
+}
+
+/// Deletes the first matching item. `has_missed`: whether the statement that deletes it by `_id` was sent, and has not
+/// found it.
 pub(super) async fn delete(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
     id: Option<i32>,
+    has_missed: bool,
     deleted: &mut WriteReply,
 ) -> Result<(), RunError> {
-    let shape = run.shape;
-    let narrowing = BucketPredicate::of(shape, wanted.filter);
-    // Under `apiStrict`, sparse indexes cannot be used and a statement with the client's own
-    // expressions cannot name the collection's UUID.
-    let is_simple = shape.item_ids().are_indexed() && wanted.collation.is_none() && !run.is_strict();
-    let item = narrowing.exactly_one_id().filter(|_| is_simple);
+    let narrowing = BucketPredicate::of(run.shape, wanted.filter);
+    let item = exactly_one_id(run, &narrowing, wanted);
     // A statement that may fail is not sent in a transaction, because a failure ends the
     // transaction.
     if let Some(item) = item
+        && !has_missed
         && !run.context.head.in_transaction()
     {
-        let in_place = run.at_target(take_out_by_id(shape, &narrowing.on_buckets(), item));
+        let in_place = run.at_target(take_out_by_id(run.shape, &narrowing.on_buckets(), item));
         let result = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
         // No match: the item may have moved to a page already scanned. Look it up again.
         if result.missed.is_empty() {

@@ -188,7 +188,7 @@ impl LocatedFindAndModify<'_> {
     /// was executed before, the reply is mongod's retry record.
     async fn validate(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut body = single("findAndModify", run.namespace.collection);
-        body.append(cstr!("query"), self.task.no_filter(run));
+        body.append(cstr!("query"), run.without_match(self.task.wanted().filter));
         body.append(cstr!("update"), self.task.asked.change);
         body.append(cstr!("new"), self.command.new);
         let documents = [

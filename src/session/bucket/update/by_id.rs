@@ -1,13 +1,10 @@
 //! Statements that each update one item by `_id`, on the items' pages.
 
 mod bulk;
-mod targets;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::bulk::Bulk;
-use self::targets::StatementTargets;
-pub(super) use self::targets::find_targets;
 use super::outcome::{UpdateOutcome, first_error};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, single};
@@ -23,10 +20,11 @@ use crate::session::bucket::duplicate_key::{in_application_terms, needs_item};
 use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
 use crate::session::bucket::item_update::ItemUpdate;
+use crate::session::bucket::relocate::may_pass_moved_items;
 use crate::session::bucket::room;
+use crate::session::bucket::sharding::{self, StatementById, StatementTargets};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
-use crate::session::upstream::UpstreamKind;
 use crate::session::upstream_connection::UpstreamRequest;
 
 /// Translates all statements. `None`: a statement is of another kind, or its outcome could not be
@@ -55,6 +53,25 @@ fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<It
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let change = ItemUpdateById::of(run.shape, UpdateRequest::from(statement), &mut mint).ok();
     change.filter(|_| statement.constants.is_none())
+}
+
+/// Finds the shards of the statements. `None`: a statement must be executed alone, because it updates many items, or
+/// because items of several keys have its `_id`.
+pub(super) async fn find_targets(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
+    changes: &[ItemUpdateById],
+) -> Result<Option<StatementTargets>, RunError> {
+    if run.is_sharded() && command.statements.iter().any(|statement| statement.multi) {
+        return Ok(None);
+    }
+    let statements = command.statements.iter().zip(changes).enumerate();
+    let statements = statements.map(|(position, (statement, change))| StatementById {
+        filter: statement.filter,
+        id: &change.id,
+        statement_id: command.statement_ids.of(position),
+    });
+    sharding::find_targets(run, statements).await
 }
 
 /// Sends the statements in one command. `None`: nothing was changed, and the items must be located
@@ -121,12 +138,6 @@ async fn alone(
     in_words_of_the_application(run, command, &answer, std::slice::from_ref(change))
         .await
         .map(Some)
-}
-
-/// Whether a statement can miss its item because the item is relocated concurrently. Impossible on
-/// a standalone, which relocates nothing, and in a transaction, which reads a snapshot.
-fn may_pass_moved_items(run: &BucketCommand<'_>) -> bool {
-    run.context.upstream != UpstreamKind::Standalone && !run.context.head.in_transaction()
 }
 
 /// Sends one statement. `None`: the statement is of another kind, or its item must be located

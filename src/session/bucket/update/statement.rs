@@ -19,7 +19,7 @@ pub(super) async fn validate(
     task: &ItemUpdate<'_>,
     multi: bool,
 ) -> Result<UpdateOutcome, RunError> {
-    let mut statement = single("q", task.no_filter(run));
+    let mut statement = single("q", run.without_match(task.wanted().filter));
     statement.append(cstr!("u"), task.asked.change);
     if multi {
         statement.append(cstr!("multi"), true);

@@ -10,16 +10,15 @@ mod in_order;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{FailedStatement, ItemUpdateById, StatementTargets, is_found, looking, send};
-use crate::command::document::{as_whole_number, get, length_of, single};
+use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
-use crate::command::write_batch::lookup_parts;
 use crate::command::write_reply::WriteReply;
-use crate::pattern::bucket::insert::{IdSet, ids_query, is_too_large};
+use crate::pattern::bucket::insert::{IdSet, is_too_large};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::failed_update::FailedUpdate;
@@ -30,7 +29,7 @@ use crate::session::bucket::retry_on_swap::{
     MAX_RUNS, interrupted, is_swap_error, is_swap_write_error, not_executed, wait,
 };
 use crate::session::bucket::room::{self, FreedBytes};
-use crate::session::bucket::upstream_query::{documents, more};
+use crate::session::bucket::stored_ids::stored_ids;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -40,8 +39,8 @@ const FIRST_IN_ORDER: usize = 1000;
 /// Consecutive commands in order that executed fewer statements than could have been sent together. After
 /// these, no more are sent.
 const MAX_USELESS: usize = 3;
-/// `_id`s in one query. mongod reads so few without a pause, in which an item could move.
-const MAX_IDS: usize = 100;
+/// Items that are looked up one by one. Of more, those with a stored `_id` are selected first.
+const MAX_LOOKUPS: usize = 100;
 
 /// The statements of one command.
 pub(super) struct Bulk<'a> {
@@ -223,7 +222,7 @@ impl Bulk<'_> {
 
     /// The positions of statements whose items match now.
     async fn existing(&self, run: &mut BucketCommand<'_>, positions: &[usize]) -> Result<Vec<usize>, RunError> {
-        let positions = if positions.len() > MAX_IDS {
+        let positions = if positions.len() > MAX_LOOKUPS {
             self.with_stored_ids(run, positions).await?
         } else {
             positions.to_vec()
@@ -243,25 +242,8 @@ impl Bulk<'_> {
     /// The positions of statements whose `_id`s are stored.
     async fn with_stored_ids(&self, run: &mut BucketCommand<'_>, positions: &[usize]) -> Result<Vec<usize>, RunError> {
         let id = |position: &usize| self.changes.get(*position).map(|change| &change.id);
-        let parts = lookup_parts(positions, MAX_IDS, |position| {
-            id(position).map_or(0, |id| length_of(id.as_raw_bson_ref()))
-        });
-        let finds = parts.map(|positions| {
-            let mut find = single("find", run.namespace.collection);
-            ids_query(run.shape, positions.iter().filter_map(id), &mut find);
-            run.context.inherited().append_to_read_of_write(&mut find);
-            find
-        });
-        let finds: Vec<RawDocumentBuf> = finds.collect();
-        let finds: Vec<UpstreamRequest<'_>> = finds.iter().map(|find| UpstreamRequest::plain(find)).collect();
-        let mut stored = IdSet::default();
-        for answer in run.context.link.call_all(&finds).await? {
-            let mut next = Some(succeeded(answer)?);
-            while let Some(answer) = next.take() {
-                documents(&answer).for_each(|page| stored.add_of(run.shape, page));
-                next = more(run, &answer).await?;
-            }
-        }
+        let ids: Vec<&RawBson> = positions.iter().filter_map(id).collect();
+        let stored = stored_ids(run, &ids).await?;
         let is_stored = |position: &usize| id(position).is_some_and(|id| stored.contains(id.as_raw_bson_ref()));
         Ok(positions.iter().copied().filter(is_stored).collect())
     }

@@ -1,20 +1,18 @@
-//! The shards of several statements that each update one item by `_id`.
+//! The shards of several statements that each write one item by `_id`.
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::{RawBson, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
+use super::{Target, key_condition, key_of_any_shard};
 use crate::command::document::{length_of, single};
-use crate::command::update::Update;
 use crate::command::write_batch::lookup_parts;
 use crate::pattern::bucket::insert::{ids_of, ids_query, no_statement};
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::targeting;
-use crate::pattern::bucket::update_by_id::ItemUpdateById;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::insert::{SoughtRecord, remembered};
-use crate::session::bucket::sharding::{Target, key_condition, key_of_any_shard};
 use crate::session::bucket::upstream_query::{documents, more};
 use crate::session::error::RunError;
 
@@ -22,6 +20,14 @@ use crate::session::error::RunError;
 const MAX_IDS: usize = 1000;
 /// Documents in a batch. mongod ends a batch earlier if it reaches the maximum reply size.
 const BATCH_SIZE: i32 = 100_000;
+
+/// A statement that writes one item by `_id`.
+pub(in crate::session::bucket) struct StatementById<'a> {
+    pub(in crate::session::bucket) filter: &'a RawDocument,
+    /// The `_id` that the filter demands.
+    pub(in crate::session::bucket) id: &'a RawBson,
+    pub(in crate::session::bucket) statement_id: i32,
+}
 
 /// The shards of the statements, by their positions. Empty if the collection is not sharded.
 #[derive(Default)]
@@ -35,7 +41,7 @@ enum StatementTarget {
 
 impl StatementTargets {
     /// The statement at a position as it is sent.
-    pub(super) fn targeted(&self, position: usize, statement: RawDocumentBuf) -> RawDocumentBuf {
+    pub(in crate::session::bucket) fn targeted(&self, position: usize, statement: RawDocumentBuf) -> RawDocumentBuf {
         match self.0.get(position) {
             None => statement,
             Some(StatementTarget::Shard(target)) => targeting::with_key(&statement, target.missing()),
@@ -44,7 +50,7 @@ impl StatementTargets {
     }
 
     /// An element of `updates` that changes nothing, for the shard of the statement at a position.
-    pub(super) fn no_statement(&self, position: usize) -> RawDocumentBuf {
+    pub(in crate::session::bucket) fn no_statement(&self, position: usize) -> RawDocumentBuf {
         match self.0.get(position) {
             None => no_statement(),
             Some(StatementTarget::Shard(target)) => targeting::no_statement(target.key()),
@@ -53,66 +59,56 @@ impl StatementTargets {
     }
 }
 
-/// Finds the shards of all statements. `None`: a statement must be executed alone, because it updates many items,
-/// or because items of several keys have its `_id`. If filters do not name the key, costs a round trip for 1,000 of
-/// their `_id`s, and one more for their retry records.
+/// Finds the shards of all statements. `None`: they must be executed one by one, because items of several keys have the
+/// `_id` of one. If filters do not name the key, costs a round trip for 1,000 of their `_id`s, and one more for their
+/// retry records.
 pub(in crate::session::bucket) async fn find_targets(
     run: &mut BucketCommand<'_>,
-    command: &Update<'_>,
-    changes: &[ItemUpdateById],
+    statements: impl Iterator<Item = StatementById<'_>>,
 ) -> Result<Option<StatementTargets>, RunError> {
     if !run.is_sharded() {
         return Ok(Some(StatementTargets::default()));
     }
-    if command.statements.iter().any(|statement| statement.multi) {
-        return Ok(None);
-    }
-    let filters = command.statements.iter();
+    let statements: Vec<StatementById<'_>> = statements.collect();
+    let filters = statements.iter();
     let filters: Vec<BucketPredicate> = filters
         .map(|statement| BucketPredicate::of(run.shape, Some(statement.filter)))
         .collect();
     let named: Vec<Option<RawDocumentBuf>> = filters.iter().map(BucketPredicate::one_key).collect();
-    let unnamed: Vec<usize> = (0..named.len())
-        .filter(|position| named.get(*position).is_some_and(Option::is_none))
-        .collect();
-    let ids: Vec<&RawBson> = unnamed
-        .iter()
-        .filter_map(|position| Some(&changes.get(*position)?.id))
-        .collect();
+    let unnamed = statements.iter().zip(&named).filter(|(_, key)| key.is_none());
+    let unnamed: Vec<&StatementById<'_>> = unnamed.map(|(statement, _)| statement).collect();
+    let ids: Vec<&RawBson> = unnamed.iter().map(|statement| statement.id).collect();
     let Some(keys) = keys_of_items(run, &ids).await? else {
         return Ok(None);
     };
     // After the keys: an attempt that is executed in between has its record on the shard of the key.
-    let executed = executed_before(run, command, &unnamed).await?;
-    let targets = filters.iter().zip(named).zip(changes).enumerate();
-    let targets = targets.map(|(position, ((filter, named), change))| {
-        if executed.contains(&position) {
+    let executed = executed_before(run, &unnamed).await?;
+    let targets = statements.iter().zip(filters).zip(named);
+    let targets = targets.map(|((statement, filter), named)| {
+        if executed.contains(&statement.statement_id) {
             return StatementTarget::Executed;
         }
-        let found = || keys.get(&value_identity(change.id.as_raw_bson_ref())).cloned();
+        let found = || keys.get(&value_identity(statement.id.as_raw_bson_ref())).cloned();
         let key = named.or_else(found).unwrap_or_else(|| key_of_any_shard(run.shape));
-        StatementTarget::Shard(Target::of(run.shape, key, filter))
+        StatementTarget::Shard(Target::of(run.shape, key, &filter))
     });
     Ok(Some(StatementTargets(targets.collect())))
 }
 
-/// The positions of statements with a retry record. All shards are asked: the item may be deleted by now.
+/// The `stmtId`s of the statements with a retry record. All shards are asked: the item may be deleted by now.
 async fn executed_before(
     run: &mut BucketCommand<'_>,
-    command: &Update<'_>,
-    positions: &[usize],
-) -> Result<HashSet<usize>, RunError> {
-    if positions.is_empty() || !run.context.head.is_retryable_write() {
+    statements: &[&StatementById<'_>],
+) -> Result<HashSet<i32>, RunError> {
+    if statements.is_empty() || !run.context.head.is_retryable_write() {
         return Ok(HashSet::new());
     }
-    let sought = positions.iter().map(|position| SoughtRecord {
-        id: command.statement_ids.of(*position),
+    let sought = statements.iter().map(|statement| SoughtRecord {
+        id: statement.statement_id,
         nothing: targeting::no_statement_on_any_shard(),
     });
     let sought: Vec<SoughtRecord> = sought.collect();
-    let recorded = remembered(run, &sought, None).await?;
-    let is_recorded = |position: &usize| recorded.contains_key(&command.statement_ids.of(*position));
-    Ok(positions.iter().copied().filter(is_recorded).collect())
+    Ok(remembered(run, &sought, None).await?.into_keys().collect())
 }
 
 /// The conditions on the key fields of the items with these `_id`s, by the [identity](value_identity) of the `_id`.
