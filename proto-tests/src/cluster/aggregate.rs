@@ -1,13 +1,13 @@
 //! `aggregate`. What concerns single documents runs on the shards, and the rest on the first shard, on the
 //! documents themselves: `$documents` has them. They must fit into one command.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bson::{Bson, Document, doc};
 
 use super::cursors::without_batches;
 use super::dispatch::Place;
 use super::refusal::Refusal;
-use super::routing::{FIRST_SHARD, Routing};
+use super::routing::{FIRST_SHARD, Routing, Sharded};
 use super::shard_connections::ShardConnections;
 use super::statements::{database, document, is_set, without};
 use super::targeting::targets;
@@ -33,27 +33,14 @@ const NOT_MODELLED: [&str; 5] = ["$changeStream", "$geoNear", "$search", "$searc
 pub(super) fn run(connections: &mut ShardConnections, place: Place<'_>, command: &Document) -> Result<Document> {
     let pipeline = command.get_array("pipeline").cloned().unwrap_or_default();
     if is_set(command, "explain") {
-        return Err(Refusal::not_modelled("explain of aggregations on sharded collections").into());
+        return explain(connections, place.sharded, command, command);
     }
     if let Some(stage) = NOT_MODELLED.iter().find(|stage| begins_with(&pipeline, stage)) {
         return Err(Refusal::not_modelled(&format!("{stage} on sharded collections")).into());
     }
     check_references(place.routing, command)?;
     let sharded = place.sharded;
-    let filter = pipeline.first().and_then(Bson::as_document);
-    let filter = filter.map(|stage| document(stage, "$match")).unwrap_or_default();
-    let shards = targets(sharded, &filter, command).shards;
-    let is_passed_on = match shards[..] {
-        [FIRST_SHARD] => true,
-        [_] => references(command).is_empty(),
-        _ => false,
-    };
-    let split = if is_passed_on {
-        pipeline.len()
-    } else {
-        pipeline.iter().take_while(|stage| is_on_shards(stage)).count()
-    };
-    let (first, rest) = pipeline.split_at(split);
+    let Split { shards, first, rest } = split(sharded, &pipeline, command);
     let mut on_shard = without_batches(command);
     on_shard.insert("pipeline", first.to_vec());
     let mut documents = Vec::new();
@@ -67,6 +54,68 @@ pub(super) fn run(connections: &mut ShardConnections, place: Place<'_>, command:
         .state()
         .cursors
         .first_batch(command, &sharded.namespace, documents)
+}
+
+/// The stages of a pipeline by the place of their execution.
+struct Split<'a> {
+    shards: Vec<usize>,
+    /// On the shards.
+    first: &'a [Bson],
+    /// On all documents. Empty if the whole pipeline is passed on to one shard.
+    rest: &'a [Bson],
+}
+
+fn split<'a>(sharded: &Sharded, pipeline: &'a [Bson], command: &Document) -> Split<'a> {
+    let filter = pipeline.first().and_then(Bson::as_document);
+    let filter = filter.map(|stage| document(stage, "$match")).unwrap_or_default();
+    let shards = targets(sharded, &filter, command).shards;
+    let is_passed_on = match shards[..] {
+        [FIRST_SHARD] => true,
+        [_] => references(command).is_empty(),
+        _ => false,
+    };
+    let stages_on_shards = if is_passed_on {
+        pipeline.len()
+    } else {
+        pipeline.iter().take_while(|stage| is_on_shards(stage)).count()
+    };
+    let (first, rest) = pipeline.split_at(stages_on_shards);
+    Split { shards, first, rest }
+}
+
+/// Explains the aggregation `explained`, which `command` is or contains. Each shard explains the stages that it
+/// executes.
+pub(super) fn explain(
+    connections: &mut ShardConnections,
+    sharded: &Sharded,
+    command: &Document,
+    explained: &Document,
+) -> Result<Document> {
+    let pipeline = explained.get_array("pipeline").cloned().unwrap_or_default();
+    let Split { shards, first, rest } = split(sharded, &pipeline, explained);
+    let mut on_shard = command.clone();
+    match on_shard.get_document_mut("explain") {
+        Ok(inner) => inner.insert("pipeline", first.to_vec()),
+        Err(_) => on_shard.insert("pipeline", first.to_vec()),
+    };
+    let state = connections.state();
+    let mut plans = Document::new();
+    for shard in shards {
+        let reply = connections.send_ok(shard, &on_shard)?;
+        let shard = state.shards.get(shard).context("no such shard")?;
+        let mut plan = doc! { "host": shard.host() };
+        plan.extend(without(&reply, &["ok", "serverInfo", "$clusterTime", "operationTime"]));
+        plans.insert(&shard.name, plan);
+    }
+    let mut explanation = if rest.is_empty() {
+        doc! { "splitPipeline": null }
+    } else {
+        let parts = doc! { "shardsPart": first.to_vec(), "mergerPart": rest.to_vec() };
+        doc! { "mergeType": "mongos", "splitPipeline": parts }
+    };
+    explanation.insert("shards", plans);
+    explanation.insert("ok", 1.0);
+    Ok(explanation)
 }
 
 /// Runs stages on documents, as an aggregation with the options of the command.

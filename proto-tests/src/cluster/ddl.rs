@@ -1,13 +1,13 @@
 //! Commands that create, change and drop collections and indexes.
 
 use anyhow::{Context as _, Result};
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 
 use super::refusal::Refusal;
 use super::routing::{FIRST_SHARD, Routing, Sharded};
 use super::shard_connections::ShardConnections;
 use super::sharding;
-use super::statements::{count, database, document, documents, is_ok, is_set, name, namespace, number};
+use super::statements::{database, document, documents, is_ok, is_set, name, namespace};
 
 /// `shardCollection`.
 pub(super) fn shard_collection(connections: &mut ShardConnections, command: &Document) -> Result<Document> {
@@ -100,25 +100,4 @@ pub(super) fn create_indexes(
     }
     let shards = connections.all();
     broadcast(connections, &shards, command)
-}
-
-/// `collStats` of a sharded collection.
-pub(super) fn statistics(connections: &mut ShardConnections, command: &Document) -> Result<Document> {
-    let state = connections.state();
-    let mut shards = Document::new();
-    let mut sums = [("count", 0), ("size", 0), ("storageSize", 0), ("totalIndexSize", 0)];
-    let mut indexes = Bson::Int32(0);
-    for (number_of_shard, shard) in state.shards.iter().enumerate() {
-        let reply = connections.send_ok(number_of_shard, command)?;
-        for (name, sum) in &mut sums {
-            *sum += number(&reply, name);
-        }
-        indexes = count(number(&reply, "nindexes"));
-        shards.insert(&shard.name, reply);
-    }
-    let mut merged = doc! { "sharded": true, "ns": namespace(command), "nindexes": indexes };
-    merged.extend(sums.map(|(name, sum)| (name.to_owned(), count(sum))));
-    merged.insert("shards", shards);
-    merged.insert("ok", 1.0);
-    Ok(merged)
 }

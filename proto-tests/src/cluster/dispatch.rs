@@ -6,9 +6,9 @@ use bson::{Bson, Document, doc};
 use super::refusal::Refusal;
 use super::routing::{FIRST_SHARD, Routing, Sharded};
 use super::shard_connections::ShardConnections;
-use super::statements::{database, document, is_ok, is_set, name, namespace, number};
+use super::statements::{database, is_ok, is_set, name, namespace, number};
 use super::transactions::{self, is_in_transaction};
-use super::{aggregate, config_database, cursors, ddl, hello, reads, writes};
+use super::{aggregate, config_database, cursors, ddl, explain, hello, reads, statistics, writes};
 
 /// `InvalidOptions` and `OperationNotSupportedInTransaction`.
 const REFUSED: [i64; 2] = [72, 263];
@@ -180,7 +180,8 @@ fn on_sharded(connections: &mut ShardConnections, place: Place<'_>, command: &Do
             let shards = connections.all();
             ddl::broadcast(connections, &shards, command)
         }
-        "collStats" => ddl::statistics(connections, command),
+        "collStats" => statistics::coll_stats(connections, Some(sharded), command),
+        "validate" => statistics::validate(connections, Some(sharded), command),
         other => Err(Refusal::no_command(other, &sharded.namespace).into()),
     }
 }
@@ -197,24 +198,21 @@ fn on_first_shard(connections: &mut ShardConnections, routing: &Routing, command
             }
             aggregate::check_references(routing, command)?;
         }
-        "explain" => {
-            let mut explained = document(command, "explain");
-            explained.insert("$db", database(command));
-            let namespace = namespace(&explained).unwrap_or_default();
-            if let Some(sharded) = routing.collection(&namespace) {
-                return match name(&explained) {
-                    "find" => reads::explain(connections, sharded, command),
-                    _ => Err(Refusal::no_command("explain", &namespace).into()),
-                };
-            }
-            aggregate::check_references(routing, &explained)?;
-        }
         _ => {}
     }
     match name(command) {
         "createIndexes" | "dropIndexes" | "deleteIndexes" | "collMod" => {
             ddl::broadcast(connections, &[FIRST_SHARD], command)
         }
+        "collStats" => statistics::coll_stats(connections, None, command),
+        "dataSize" => {
+            let named = command.get_str("dataSize").ok();
+            let sharded = named.and_then(|namespace| routing.collection(namespace));
+            statistics::data_size(connections, sharded, command)
+        }
+        "dbStats" => statistics::db_stats(connections, command),
+        "validate" => statistics::validate(connections, None, command),
+        "explain" => explain::explain(connections, routing, command),
         // Databases need not be enabled.
         "enableSharding" => Ok(doc! { "ok": 1.0 }),
         _ => connections.send(FIRST_SHARD, command),

@@ -1,8 +1,8 @@
-//! `find`, its `explain`, `count` and `distinct` on a sharded collection.
+//! `find`, `count` and `distinct` on a sharded collection.
 
 use std::cmp::Ordering;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bson::{Bson, Document, doc};
 
 use super::cursors::without_batches;
@@ -123,24 +123,4 @@ pub(super) fn distinct(connections: &mut ShardConnections, sharded: &Sharded, co
     values.sort_by(compare);
     values.dedup_by(|one, other| compare(one, other).is_eq());
     Ok(doc! { "values": values, "ok": 1.0 })
-}
-
-/// `explain` of a `find`: the plans of the shards, in the form of mongos.
-pub(super) fn explain(connections: &mut ShardConnections, sharded: &Sharded, command: &Document) -> Result<Document> {
-    let state = connections.state();
-    let mut plans = Vec::new();
-    for shard in sharded.all_owners() {
-        let reply = connections.send_ok(shard, command)?;
-        let name = &state.shards.get(shard).context("no such shard")?.name;
-        let mut plan = doc! { "shardName": name };
-        plan.extend(document(&reply, "queryPlanner"));
-        plans.push(plan);
-    }
-    let kind = if plans.len() == 1 {
-        "SINGLE_SHARD"
-    } else {
-        "SHARD_MERGE"
-    };
-    let winning = doc! { "stage": kind, "shards": plans };
-    Ok(doc! { "queryPlanner": { "winningPlan": winning }, "ok": 1.0 })
 }

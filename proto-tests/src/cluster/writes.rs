@@ -3,7 +3,7 @@
 mod batch;
 mod outcome;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
 
@@ -149,7 +149,8 @@ fn one_by_one(
     Ok(outcome.into_reply())
 }
 
-fn update_targets(sharded: &Sharded, statement: &Document) -> Result<Targets, Refusal> {
+/// The targets of an element of `updates`.
+pub(super) fn update_targets(sharded: &Sharded, statement: &Document) -> Result<Targets, Refusal> {
     let filter = document(statement, "q");
     let found = targets(sharded, &filter, statement);
     let update = statement.get("u").cloned().unwrap_or(Bson::Null);
@@ -193,7 +194,8 @@ fn untargeted_update(sharded: &Sharded, statement: &Document, shards: usize) -> 
     Refusal::new(72, "InvalidOptions", message)
 }
 
-fn delete_targets(sharded: &Sharded, statement: &Document) -> Result<Targets, Refusal> {
+/// The targets of an element of `deletes`.
+pub(super) fn delete_targets(sharded: &Sharded, statement: &Document) -> Result<Targets, Refusal> {
     let filter = document(statement, "q");
     let found = targets(sharded, &filter, statement);
     let is_single = number(statement, "limit") == 1;
@@ -210,29 +212,35 @@ fn delete_targets(sharded: &Sharded, statement: &Document) -> Result<Targets, Re
     Err(Refusal::new(61, "ShardKeyNotFound", message))
 }
 
-/// `findAndModify`. 6.0 demands the shard key, even beside an exact `_id`.
+/// `findAndModify`.
 pub(super) fn find_and_modify(
     connections: &mut ShardConnections,
     sharded: &Sharded,
     command: &Document,
 ) -> Result<Document> {
-    let filter = document(command, "query");
     let statement = i32::try_from(number(command, "stmtId"))?;
     let state = connections.state();
-    let found = targets(sharded, &filter, command);
-    let Some(slot) = found.slot else {
-        let message = "Query for sharded findAndModify must contain the shard key";
-        return Err(Refusal::new(61, "ShardKeyNotFound", message).into());
-    };
+    let Targets { shards, slot } = find_and_modify_target(sharded, command)?;
     if let Some(update) = command.get("update") {
-        shard_key_change::check(sharded, &filter, update, &found.shards)?;
+        shard_key_change::check(sharded, &document(command, "query"), update, &shards)?;
     }
-    let earlier = state.retries().shard_of(command, statement, Some(slot));
-    let shard = earlier.unwrap_or_else(|| sharded.owner_of_slot(slot));
+    let earlier = state.retries().shard_of(command, statement, slot);
+    let [shard] = earlier.map_or(shards, |shard| vec![shard])[..] else {
+        bail!("a slot has one owner");
+    };
     let reply = connections.send(shard, command)?;
     if number(&document(&reply, "lastErrorObject"), "n") > 0 {
-        let slot = Some(slot);
         state.retries().record(command, statement, Place { shard, slot });
     }
     Ok(reply)
+}
+
+/// The target of a `findAndModify`. 6.0 demands the shard key, even beside an exact `_id`.
+pub(super) fn find_and_modify_target(sharded: &Sharded, command: &Document) -> Result<Targets, Refusal> {
+    let found = targets(sharded, &document(command, "query"), command);
+    if found.slot.is_some() {
+        return Ok(found);
+    }
+    let message = "Query for sharded findAndModify must contain the shard key";
+    Err(Refusal::new(61, "ShardKeyNotFound", message))
 }

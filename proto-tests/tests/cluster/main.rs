@@ -2,6 +2,7 @@
 
 mod beside;
 mod differential;
+mod explained;
 mod handshake;
 mod reads;
 mod refusals;
@@ -9,5 +10,6 @@ mod retries;
 mod shaped;
 mod sharded;
 mod slots;
+mod statistics;
 mod transactions;
 mod writes;

@@ -29,7 +29,7 @@ fn statements_without_the_shard_key_are_refused() -> Result<()> {
             61,
         ),
         (doc! { "createIndexes": COLLECTION, "indexes": [index] }, 67),
-        (doc! { "validate": COLLECTION }, 59),
+        (doc! { "planCacheClear": COLLECTION }, 59),
     ];
     for (command, code) in refused {
         let reply = beside.run(&command)?;

@@ -136,20 +136,6 @@ fn a_change_of_a_key_outside_a_transaction_is_refused() -> Result<()> {
 }
 
 #[test]
-fn what_a_mongos_answers_otherwise_is_refused() -> Result<()> {
-    let mut sides = with_items()?;
-    for command in [
-        doc! { "explain": { "find": COLLECTION } },
-        doc! { "collStats": COLLECTION },
-        doc! { "validate": COLLECTION },
-        doc! { "aggregate": COLLECTION, "pipeline": [{ "$collStats": { "count": {} } }], "cursor": {} },
-    ] {
-        sides.refused(&command)?;
-    }
-    Ok(())
-}
-
-#[test]
 fn change_streams_are_refused() -> Result<()> {
     let cluster = cluster::shared();
     let shape = Shape {

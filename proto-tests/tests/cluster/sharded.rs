@@ -129,6 +129,9 @@ fn commands() -> Vec<Document> {
             update(doc! { "_id": 32 }, doc! { "$set": { "date": later } }), update(doc! { "_id": 1000 }, doc! { "$set": { "n": 1 } }),
         ] },
         doc! { "delete": COLLECTION, "deletes": [delete(doc! { "_id": 33 }, 1), delete(doc! { "_id": 34, "n": -1 }, 1)] },
+        doc! { "delete": COLLECTION, "deletes": [
+            delete(doc! { "_id": 40 }, 1), delete(doc! { "_id": 41, KEY: 7 }, 1), delete(doc! { "_id": 1000 }, 1), delete(doc! { "_id": 42 }, 1),
+        ] },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 24, KEY: 7 }, "update": { "$inc": { "n": 1 } }, "new": true },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 25, KEY: 8 }, "remove": true },
         doc! { "delete": COLLECTION, "deletes": [delete(doc! { KEY: 6, "n": 12 }, 1), delete(doc! { KEY: 2 }, 0)] },
@@ -375,7 +378,9 @@ fn a_resent_write_by_id_finds_the_record_on_another_shard() -> Result<()> {
         let date = bson::DateTime::from_millis(900_000);
         doc! { "insert": COLLECTION, "documents": [{ "_id": 500, KEY: key, "date": date, "n": 1 }] }
     };
-    for (number, mut command) in (1_i64..).zip([change, removal.clone()]) {
+    let other_id = doc! { "q": { "_id": 501 }, "limit": 1 };
+    let removals = doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 500 }, "limit": 1 }, other_id] };
+    for (number, mut command) in (1_i64..).zip([change, removal.clone(), removals]) {
         sharded.sides.alike(&of_key(first))?;
         command.insert("lsid", lsid("other shard"));
         command.insert("txnNumber", number);

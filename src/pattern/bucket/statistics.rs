@@ -7,7 +7,7 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::index;
-use crate::command::document::{as_whole_number, get, put};
+use crate::command::document::{as_whole_number, get, put, single};
 
 /// The index that every collection has, unless it is clustered.
 const ID: &str = "_id_";
@@ -35,7 +35,7 @@ pub struct Hidden {
     pub indexes: i64,
 }
 
-/// Converts the reply to a `dbStats`.
+/// Converts the reply to a `dbStats`. The numbers of items on single shards are not known, so it has no `raw`.
 #[must_use]
 pub fn of_database(reply: &RawDocument, hidden: Hidden) -> RawDocumentBuf {
     let objects = get(reply, "objects").and_then(as_whole_number).unwrap_or(0);
@@ -51,6 +51,7 @@ pub fn of_database(reply: &RawDocument, hidden: Hidden) -> RawDocumentBuf {
                 put(&mut converted, "avgObjSize", average(value, objects, left));
                 continue;
             }
+            "raw" => continue,
             _ => 0,
         };
         match as_whole_number(value).filter(|_| less != 0) {
@@ -72,8 +73,15 @@ fn average(value: RawBsonRef<'_>, others: i64, number: i64) -> RawBson {
 }
 
 /// Converts the reply to a `collStats`, or the `storageStats` of a `$collStats`.
+///
+/// The reply of a mongos has the statistics of each shard in `shards`. If there are several, the numbers of their items
+/// are not known, and `shards` has no counts and averages.
 #[must_use]
 pub fn of_collection(statistics: &RawDocument, contents: ItemTotals) -> RawDocumentBuf {
+    of_shard(statistics, Some(contents))
+}
+
+fn of_shard(statistics: &RawDocument, contents: Option<ItemTotals>) -> RawDocumentBuf {
     let mut converted = RawDocumentBuf::new();
     let of_records = get(statistics, "indexSizes")
         .and_then(RawBsonRef::as_document)
@@ -87,12 +95,27 @@ pub fn of_collection(statistics: &RawDocument, contents: ItemTotals) -> RawDocum
                 "totalIndexSize",
                 more(value, of_records.saturating_neg()),
             ),
-            ("count", _) => put(&mut converted, "count", like(value, contents.items)),
+            ("count", _) => {
+                if let Some(contents) = contents {
+                    put(&mut converted, "count", like(value, contents.items));
+                }
+            }
             ("avgObjSize", _) => {
-                // Without documents mongod returns no average.
-                if let Some(average) = contents.bytes.checked_div(contents.items) {
+                let average = contents.and_then(|contents| contents.bytes.checked_div(contents.items));
+                // Without documents mongod returns no average, and a mongos 0.
+                let average = average.or_else(|| contents.and(value.as_f64()).map(|_| 0));
+                if let Some(average) = average {
                     put(&mut converted, "avgObjSize", like(value, average));
                 }
+            }
+            ("shards", RawBsonRef::Document(shards)) => {
+                let is_one = shards.iter().flatten().nth(1).is_none();
+                let contents = contents.filter(|_| is_one);
+                let of_shards = shards.iter().flatten().map(|(name, value)| match value {
+                    RawBsonRef::Document(of_one) => (name, RawBson::Document(of_shard(of_one, contents))),
+                    value => (name, value.into()),
+                });
+                put(&mut converted, "shards", of_shards.collect::<RawDocumentBuf>());
             }
             ("nindexes", _) => {
                 let sizes = get(statistics, "indexSizes").and_then(RawBsonRef::as_document);
@@ -142,8 +165,9 @@ pub fn with_number(document: &RawDocument, field: &str, number: i64) -> RawDocum
     converted
 }
 
-/// Converts the reply to a `validate`. `None` if the stored data is not valid, or if the
-/// application has indexes: their number of keys differs between buckets and items.
+/// Converts the reply to a `validate`. `None` if the stored data is not valid, if the application has indexes, or if
+/// a mongos has replied for several shards. The number of keys of an index differs between buckets and items, and
+/// the number of a shard's items is not known.
 #[must_use]
 pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> {
     if get(reply, "valid") != Some(RawBsonRef::Boolean(true)) {
@@ -153,6 +177,15 @@ pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> 
     for (name, value) in reply.iter().flatten() {
         match (name.as_str(), value) {
             ("nrecords", _) => put(&mut converted, "nrecords", like(value, items)),
+            ("raw", RawBsonRef::Document(shards)) => {
+                let mut shards = shards.iter().flatten();
+                let (name, of_shard) = shards.next()?;
+                if shards.next().is_some() {
+                    return None;
+                }
+                let of_shard = of_validation(of_shard.as_document()?, items)?;
+                put(&mut converted, "raw", single(name.as_str(), &of_shard));
+            }
             ("nIndexes", _) => {
                 let keys = get(reply, "keysPerIndex")?.as_document()?;
                 let known = i64::try_from(known(keys).count()).unwrap_or(i64::MAX);
@@ -235,6 +268,28 @@ mod tests {
     use bson::rawdoc;
 
     use super::*;
+
+    #[test]
+    fn statistics_of_several_shards_have_no_number_of_items() {
+        let of_shard =
+            rawdoc! { "count": 1, "size": 100, "avgObjSize": 100, "indexSizes": { "_id_": 1, "mongoshape_page": 2 } };
+        let converted = rawdoc! { "size": 100, "indexSizes": { "_id_": 3 } };
+        let contents = ItemTotals { items: 20, bytes: 200 };
+        let statistics = |shards: RawDocumentBuf| rawdoc! { "count": 2_i64, "avgObjSize": 100.0, "shards": shards };
+        let several = statistics(rawdoc! { "a": of_shard.clone(), "b": of_shard.clone() });
+        let expected =
+            rawdoc! { "count": 20_i64, "avgObjSize": 10.0, "shards": { "a": converted.clone(), "b": converted } };
+        assert_eq!(of_collection(&several, contents), expected);
+        let of_one = rawdoc! { "count": 20, "size": 100, "avgObjSize": 10, "indexSizes": { "_id_": 3 } };
+        let expected = rawdoc! { "count": 20_i64, "avgObjSize": 10.0, "shards": { "a": of_one } };
+        assert_eq!(
+            of_collection(&statistics(rawdoc! { "a": of_shard }), contents),
+            expected
+        );
+        let nothing = ItemTotals { items: 0, bytes: 0 };
+        let of_mongos = rawdoc! { "count": 0_i64, "avgObjSize": 0.0 };
+        assert_eq!(of_collection(&of_mongos, nothing), of_mongos);
+    }
 
     #[test]
     fn collection_statistics_count_items_and_omit_own_indexes() {

@@ -37,11 +37,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if options(&aggregate).is_some() {
         return change_stream::run(run, &aggregate).await;
     }
-    if aggregate.explain {
-        run.refuse_behind_mongos("explain")?;
-    }
     if statistics::begins_with_statistics(&aggregate) {
-        run.refuse_behind_mongos("a stage with statistics")?;
         return statistics::aggregate(run, &aggregate).await;
     }
     let joined = joined_matches(&aggregate.pipeline);

@@ -18,9 +18,16 @@ use crate::command::update::Update;
 use crate::pattern::bucket::item_lookup::{ItemSelector, command};
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::bucket::upsert::check_filter;
-use crate::pattern::unwound;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
+
+/// The parts of an explained write.
+struct ExplainedWrite<'a> {
+    query: ItemSelector<'a>,
+    hint: Option<RawBsonRef<'a>>,
+    /// Whether the write of one item of a sharded collection must name the item's key, also beside an `_id`.
+    needs_key: bool,
+}
 
 /// The query of a write. `name`: the command's canonical name.
 pub(super) async fn explained(
@@ -32,7 +39,7 @@ pub(super) async fn explained(
     put(&mut body, "$db", run.context.head.database);
     let head = CommandHeader::of_body(&body)?;
     let mut task;
-    let (query, hint) = match name {
+    let explained = match name {
         "update" => {
             let update = Update::parse(&head)?;
             run.context.link.check_field(update.newer_field()).await?;
@@ -52,7 +59,11 @@ pub(super) async fn explained(
                 limit: (!statement.multi).then_some(1),
                 ..task.wanted()
             };
-            (wanted, statement.hint)
+            ExplainedWrite {
+                query: wanted,
+                hint: statement.hint,
+                needs_key: statement.upsert,
+            }
         }
         "delete" => {
             let delete = Delete::parse(&head)?;
@@ -66,7 +77,11 @@ pub(super) async fn explained(
                 limit: statement.one.then_some(1),
                 ..ItemSelector::default()
             };
-            (wanted, statement.hint)
+            ExplainedWrite {
+                query: wanted,
+                hint: statement.hint,
+                needs_key: false,
+            }
         }
         _ => {
             let modify = FindAndModify::parse(&body)?;
@@ -78,14 +93,33 @@ pub(super) async fn explained(
                 limit: Some(1),
                 ..ItemSelector::default()
             };
-            (wanted, modify.hint)
+            ExplainedWrite {
+                query: wanted,
+                hint: modify.hint,
+                needs_key: true,
+            }
         }
     };
+    of_query(run, &body, explained).await
+}
+
+/// Checks the write, and explains its query. `body`: the whole write.
+async fn of_query(
+    run: &mut BucketCommand<'_>,
+    body: &RawDocument,
+    explained: ExplainedWrite<'_>,
+) -> Result<Explained, RunError> {
+    let ExplainedWrite { query, hint, needs_key } = explained;
     item_lookup::check(run, query.filter)?;
     let is_free = query.limit.is_none() || query.sort.is_some();
     indexes::check_hinted_order(run, hint.filter(|_| !is_free))?;
-    validate(run, &body).await?;
     run.ensure_readable(None).await?;
+    match query.filter {
+        _ if query.limit.is_none() => {}
+        Some(filter) if !needs_key => drop(run.find_target(filter, query.collation, None).await?),
+        filter => run.set_target(filter, query.collation)?,
+    }
+    validate(run, body).await?;
     indexes::check_hint(run, hint).await?;
     let lookup = command(run.shape, run.namespace.collection, query);
     let of_query = FilterAndCollation {
@@ -103,7 +137,7 @@ async fn validate(run: &mut BucketCommand<'_>, write: &RawDocument) -> Result<()
     let id = single("_id", 1);
     let without_match = |document: &RawDocument, field: &str| {
         let filter = get(document, field).and_then(RawBsonRef::as_document);
-        let nothing = unwound::without_match(filter);
+        let nothing = run.without_match(filter);
         let replaced = [
             (field, Some(RawBsonRef::Document(&nothing))),
             ("hint", Some(RawBsonRef::Document(&id))),

@@ -9,8 +9,9 @@ use crate::command::registry::Command;
 use crate::session::metrics::RefusalReason;
 use crate::session::upstream::UpstreamKind;
 
-/// The commands that a mongos answers like a mongod. Replies of index commands are in `raw`.
-const SUPPORTED: [Command; 16] = [
+/// The commands that are executed behind a mongos. Replies of index commands are in `raw`, those with statistics have
+/// an entry for each shard, and explanations have the plan of each shard.
+const SUPPORTED: [Command; 20] = [
     Command::Insert,
     Command::Find,
     Command::Delete,
@@ -27,6 +28,10 @@ const SUPPORTED: [Command; 16] = [
     Command::CreateIndexes,
     Command::ListIndexes,
     Command::DropIndexes,
+    Command::Explain,
+    Command::CollStats,
+    Command::DataSize,
+    Command::Validate,
 ];
 
 impl BucketCommand<'_> {

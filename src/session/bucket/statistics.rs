@@ -16,6 +16,7 @@ use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::unwound;
 use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
+use crate::session::metrics::RefusalReason;
 use crate::session::refusal::refuse_stage;
 
 const STAGE: &str = "$collStats";
@@ -59,7 +60,8 @@ pub(super) async fn validate(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
     let reply = run.context.link.run(body).await?;
     let items = items(run).await?;
     statistics::of_validation(&reply, items).ok_or_else(|| {
-        let what = "validate of a collection with indexes of the application or with invalid documents";
+        let what =
+            "validate of a collection with indexes of the application, with invalid documents, or on several shards";
         run.unsupported(what).into()
     })
 }
@@ -131,7 +133,7 @@ pub(super) async fn aggregate(
     Ok(reply)
 }
 
-/// The document of the stage, with items in place of buckets.
+/// The document of the stage, of which a mongos returns one for each shard, with items in place of buckets.
 async fn converted(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let first = ask(run, stage).await?;
     let Some(stored) = get(&first, "storageStats").and_then(RawBsonRef::as_document) else {
@@ -153,7 +155,14 @@ async fn converted(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<R
 async fn ask(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let command = unwound::aggregate(run.namespace.collection, &[stage.to_owned()], None);
     let reply = run.context.link.run(&complete(run, command)).await?;
-    Ok(documents(&reply).next().map(ToOwned::to_owned).unwrap_or_default())
+    let mut of_shards = documents(&reply);
+    let first = of_shards.next();
+    if of_shards.next().is_some() {
+        return Err(run
+            .refuse(RefusalReason::Cluster, &format!("the stage {STAGE} on several shards"))
+            .into());
+    }
+    Ok(first.map(ToOwned::to_owned).unwrap_or_default())
 }
 
 /// The number of items in the collection.

@@ -110,6 +110,9 @@ async fn add_collection(
     let sizes = get(&statistics, "indexSizes").and_then(RawBsonRef::as_document);
     let names = sizes.into_iter().flat_map(RawDocument::iter).flatten();
     let own = names.filter(|(name, _)| index::is_own(name.as_str())).count();
+    // A mongos adds the indexes of all shards.
+    let shards = get(&statistics, "shards").and_then(RawBsonRef::as_document);
+    let own = own.saturating_mul(shards.map_or(1, |shards| shards.iter().count()));
     hidden.objects = hidden.objects.saturating_add(stored.saturating_sub(items));
     hidden.indexes = hidden.indexes.saturating_add(i64::try_from(own).unwrap_or(i64::MAX));
     Ok(())
