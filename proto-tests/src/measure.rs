@@ -6,8 +6,8 @@ pub fn is_full(variable: &str) -> bool {
     std::env::var(variable).as_deref() == Ok("full")
 }
 
-/// The rows of a table that an ordinary run takes: every `parts`th, from row `first` on. `MONGOSHAPE_TABLES=full` takes
-/// all.
+/// The rows of a table that an ordinary run takes: every `parts`th, from row `first` on.
+/// `MONGOSHAPE_TABLES=full` takes all.
 pub fn rows<T>(table: impl IntoIterator<Item = T>, parts: usize, first: usize) -> impl Iterator<Item = T> {
     let takes_all = is_full("MONGOSHAPE_TABLES");
     let numbered = table.into_iter().enumerate();

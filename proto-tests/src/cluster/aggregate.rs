@@ -83,8 +83,8 @@ fn split<'a>(sharded: &Sharded, pipeline: &'a [Bson], command: &Document) -> Spl
     Split { shards, first, rest }
 }
 
-/// Explains the aggregation `explained`, which `command` is or contains. Each shard explains the stages that it
-/// executes.
+/// Explains the aggregation `explained`, which `command` is or contains. Each shard explains the stages that
+/// it executes.
 pub(super) fn explain(
     connections: &mut ShardConnections,
     sharded: &Sharded,

@@ -1,7 +1,7 @@
 //! `explain`, in the form of mongos.
 
 use anyhow::{Context as _, Result};
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 
 use super::aggregate;
 use super::refusal::Refusal;
@@ -76,14 +76,13 @@ fn merged(connections: &mut ShardConnections, shards: &[usize], kind: &str, comm
     let winning = doc! { "stage": kind, "shards": plans };
     let mut explanation = doc! { "queryPlanner": { "mongosPlannerVersion": 1, "winningPlan": winning } };
     if !statistics.is_empty() {
-        let mut of_all: Document = totals.iter().zip(sums).map(as_field).collect();
+        let mut of_all = Document::new();
+        for (total, sum) in totals.iter().zip(sums) {
+            of_all.insert(*total, sum);
+        }
         of_all.insert("executionStages", doc! { "stage": kind, "shards": statistics });
         explanation.insert("executionStats", of_all);
     }
     explanation.insert("ok", 1.0);
     Ok(explanation)
-}
-
-fn as_field((name, sum): (&&str, i64)) -> (String, Bson) {
-    ((*name).to_owned(), Bson::Int64(sum))
 }

@@ -24,7 +24,8 @@ const KEY_FILE: &str = "set.key";
 
 /// Linux's file system in memory.
 const MEMORY: &str = "/dev/shm";
-/// The free bytes that it must have. A test process has up to a dozen servers at a time, each with a few hundred MB.
+/// The free bytes that it must have. A test process has up to a dozen servers at a time, each with a few
+/// hundred MB.
 const MEMORY_ROOM: u64 = 8 << 30;
 
 #[derive(Debug)]

@@ -28,14 +28,16 @@ pub struct Options {
     pub parameters: Vec<String>,
     /// Milliseconds between two writes of the journal. `None`: mongod's default.
     pub(super) journal_interval: Option<u32>,
-    /// Whether the files are in memory, if there is room. Writes then wait for no disk, and a killed server keeps them.
+    /// Whether the files are in memory, if there is room. Writes then wait for no disk, and a killed server
+    /// keeps them.
     pub(super) is_in_memory: bool,
     pub(super) tls: Option<Tls>,
     pub(super) auth: bool,
 }
 
 impl Default for Options {
-    /// For tests: a small cache, short intervals, files in memory, and no background writes of diagnostic data.
+    /// For tests: a small cache, short intervals, files in memory, and no background writes of diagnostic
+    /// data.
     fn default() -> Self {
         let mut options = Self::for_measurements(0.25);
         options.journal_interval = Some(JOURNAL_INTERVAL);

@@ -1,5 +1,5 @@
-//! mongoshape before the model: `collStats`, `$collStats`, `dataSize`, `dbStats` and `validate` count items, in the form of
-//! a mongos.
+//! mongoshape before the model: `collStats`, `$collStats`, `dataSize`, `dbStats` and `validate` count items,
+//! in the form of a mongos.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -64,7 +64,8 @@ fn both(sides: &mut Sides, command: &Document) -> Result<[Document; 2]> {
     Ok([sides.plain.command(&on(plain))?, sides.shaped.command(&on(shaped))?])
 }
 
-/// The names of all fields, and the values of those that are compared. Sizes and details of storage are left out.
+/// The names of all fields, and the values of those that are compared. Sizes and details of storage are left
+/// out.
 fn compared(reply: &Document) -> Vec<String> {
     let fields = reply.iter().filter(|(name, _)| {
         let left_out = [

@@ -1,10 +1,10 @@
 //! Writes to bucket collections, beside a plain collection.
 
+mod bulk_deletes;
 mod bulk_write;
 mod change_streams;
 mod concurrency;
 mod deletes;
-mod deletes_together;
 mod duplicate_keys;
 mod error_order;
 mod exactly_once;

@@ -405,8 +405,8 @@ impl BucketPredicate {
     }
 }
 
-/// All conditions in one document. A field that is named again is named in `$and`: a document should not have a field
-/// twice.
+/// All conditions in one document. A field that is named again is named in `$and`: a document should not have
+/// a field twice.
 fn joined(conditions: &[RawDocumentBuf]) -> RawDocumentBuf {
     let mut names = HashSet::new();
     let (mut all, mut repeated) = (RawDocumentBuf::new(), Vec::new());

@@ -32,8 +32,8 @@ use crate::pattern::shapes::BucketShape;
 pub enum Reach {
     /// `min` and `max`. mongod does not plan such a query, which saves 15 to 35 us of about 200 us.
     Bounds,
-    /// Equivalent conditions in the filter. The strict stable API has no `min` and `max`, and a mongos finds the shard
-    /// of a key only in the filter.
+    /// Equivalent conditions in the filter. The strict stable API has no `min` and `max`, and a mongos finds
+    /// the shard of a key only in the filter.
     Conditions,
 }
 

@@ -35,7 +35,8 @@ pub struct Hidden {
     pub indexes: i64,
 }
 
-/// Converts the reply to a `dbStats`. The numbers of items on single shards are not known, so it has no `raw`.
+/// Converts the reply to a `dbStats`. The numbers of items on single shards are not known, so it has no
+/// `raw`.
 #[must_use]
 pub fn of_database(reply: &RawDocument, hidden: Hidden) -> RawDocumentBuf {
     let objects = get(reply, "objects").and_then(as_whole_number).unwrap_or(0);
@@ -74,8 +75,8 @@ fn average(value: RawBsonRef<'_>, others: i64, number: i64) -> RawBson {
 
 /// Converts the reply to a `collStats`, or the `storageStats` of a `$collStats`.
 ///
-/// The reply of a mongos has the statistics of each shard in `shards`. If there are several, the numbers of their items
-/// are not known, and `shards` has no counts and averages.
+/// The reply of a mongos has the statistics of each shard in `shards`. If there are several, the numbers of
+/// their items are not known, and `shards` has no counts and averages.
 #[must_use]
 pub fn of_collection(statistics: &RawDocument, contents: ItemTotals) -> RawDocumentBuf {
     of_shard(statistics, Some(contents))
@@ -165,9 +166,9 @@ pub fn with_number(document: &RawDocument, field: &str, number: i64) -> RawDocum
     converted
 }
 
-/// Converts the reply to a `validate`. `None` if the stored data is not valid, if the application has indexes, or if
-/// a mongos has replied for several shards. The number of keys of an index differs between buckets and items, and
-/// the number of a shard's items is not known.
+/// Converts the reply to a `validate`. `None` if the stored data is not valid, if the application has
+/// indexes, or if a mongos has replied for several shards. The number of keys of an index differs between
+/// buckets and items, and the number of a shard's items is not known.
 #[must_use]
 pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> {
     if get(reply, "valid") != Some(RawBsonRef::Boolean(true)) {

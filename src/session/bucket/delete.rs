@@ -1,20 +1,21 @@
 //! `delete`: removes items from their pages.
 //!
-//! [`together`] deletes several items by `_id`, [`one`] a single item, [`many`] whole pages of keys, [`page_by_page`]
-//! all other matches, [`remove_empty_pages`] the empty pages.
+//! [`bulk`] deletes several items by `_id`, [`one`] a single item, [`many`] whole pages of keys,
+//! [`page_by_page`] all other matches, [`remove_empty_pages`] the empty pages.
 
+mod bulk;
 mod many;
 mod one;
 mod page_by_page;
 pub(super) mod remove_empty_pages;
-mod together;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
+use self::bulk::{Bulk, Sent};
 pub(super) use self::one::{ItemToDelete, condition, sweep_page, take_by, taking_out, target, target_by_id};
-use self::together::{Sent, Together};
 use super::command::BucketCommand;
 use super::find::validate_code_and_variables;
 use super::retry_on_swap::{self, is_swap_error, may_go_on, wait};
@@ -74,27 +75,20 @@ struct Deletion<'a> {
     failed: BTreeMap<usize, WriteError>,
 }
 
-/// Whether a command goes on behind a failed statement.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AfterFailure {
-    GoOn,
-    End,
-}
-
 impl Deletion<'_> {
     /// Executes the statements. Those that name one item by `_id` are sent together.
     async fn execute(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         let statements = self.batch.statements.len();
-        let mut together = Together::new(run, self.batch, self.is_retryable);
+        let mut bulk = Bulk::new(run, self.batch, self.is_retryable);
         let mut next = 0;
         while next < statements {
             let before = self.deleted.n;
-            let Sent { end, left, has_missed } = match together.send(run, next, &mut self.deleted).await {
+            let Sent { end, left, has_missed } = match bulk.send(run, next, &mut self.deleted).await {
                 Ok(sent) => sent,
-                Err(error) if together.is_unclear => return Err(error),
+                Err(error) if bulk.is_unclear => return Err(error),
                 Err(error) => match self.fail(run, next, before, error).await? {
-                    AfterFailure::GoOn => Sent::up_to(next.saturating_add(1)),
-                    AfterFailure::End => break,
+                    ControlFlow::Continue(()) => Sent::up_to(next.saturating_add(1)),
+                    ControlFlow::Break(()) => break,
                 },
             };
             next = end;
@@ -108,7 +102,7 @@ impl Deletion<'_> {
                         return Ok(());
                     }
                     Err(error) => {
-                        if self.fail(run, index, before, error).await? == AfterFailure::End {
+                        if self.fail(run, index, before, error).await?.is_break() {
                             return Ok(());
                         }
                     }
@@ -147,8 +141,8 @@ impl Deletion<'_> {
         (self.deleted.n > 0 || run.executed > 0) && !head.in_transaction() && !head.is_retryable_write()
     }
 
-    /// Ends the command at a statement because the collection got another layout. `before`: the deleted items before
-    /// the statement; `rest`: the statements that were not executed.
+    /// Ends the command at a statement because the collection got another layout. `before`: the deleted items
+    /// before the statement; `rest`: the statements that were not executed.
     fn interrupt(&mut self, run: &mut BucketCommand<'_>, index: usize, before: i64, rest: impl Iterator<Item = usize>) {
         run.is_interrupted = true;
         let items = self.deleted.n.saturating_sub(before);
@@ -164,7 +158,8 @@ impl Deletion<'_> {
             .extend(rest.map(|index| (index, retry_on_swap::interrupted())));
     }
 
-    /// Records the error of a statement. `before`: the deleted items before it.
+    /// Records the error of a statement, and returns whether the command continues. `before`: the deleted
+    /// items before it.
     ///
     /// # Errors
     /// The error, if it fails the whole command.
@@ -174,7 +169,7 @@ impl Deletion<'_> {
         index: usize,
         before: i64,
         error: RunError,
-    ) -> Result<AfterFailure, RunError> {
+    ) -> Result<ControlFlow<()>, RunError> {
         let RunError::Command(error) = error else {
             return Err(error);
         };
@@ -195,7 +190,11 @@ impl Deletion<'_> {
             }
             self.batch.ordered || run.context.head.in_transaction()
         };
-        Ok(if ends { AfterFailure::End } else { AfterFailure::GoOn })
+        Ok(if ends {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        })
     }
 }
 

@@ -9,8 +9,8 @@ use crate::command::registry::Command;
 use crate::session::metrics::RefusalReason;
 use crate::session::upstream::UpstreamKind;
 
-/// The commands that are executed behind a mongos. Replies of index commands are in `raw`, those with statistics have
-/// an entry for each shard, and explanations have the plan of each shard.
+/// The commands that are executed behind a mongos. Replies of index commands are in `raw`, those with
+/// statistics have an entry for each shard, and explanations have the plan of each shard.
 const SUPPORTED: [Command; 20] = [
     Command::Insert,
     Command::Find,

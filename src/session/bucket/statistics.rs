@@ -133,7 +133,8 @@ pub(super) async fn aggregate(
     Ok(reply)
 }
 
-/// The document of the stage, of which a mongos returns one for each shard, with items in place of buckets.
+/// The document of the stage, with items in place of buckets. A mongos returns a document for each shard:
+/// several are refused.
 async fn converted(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let first = ask(run, stage).await?;
     let Some(stored) = get(&first, "storageStats").and_then(RawBsonRef::as_document) else {

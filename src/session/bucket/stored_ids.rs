@@ -14,8 +14,8 @@ use crate::session::upstream_connection::UpstreamRequest;
 /// `_id`s in one query. mongod reads so few without a pause, in which an item could move.
 const MAX_IDS: usize = 100;
 
-/// The `_id`s of the items with one of these `_id`s, and those of the items on the same pages. The queries of 100 `_id`s
-/// each are sent in one round trip.
+/// The `_id`s on the pages that have an item with one of these `_id`s. Costs one round trip: a query looks up
+/// 100 `_id`s, and all queries are sent together.
 pub(super) async fn stored_ids(run: &mut BucketCommand<'_>, ids: &[&RawBson]) -> Result<IdSet, RunError> {
     let parts = lookup_parts(ids, MAX_IDS, |id| length_of(id.as_raw_bson_ref()));
     let finds = parts.map(|ids| {

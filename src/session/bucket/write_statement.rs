@@ -3,6 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
+use super::internal_transaction::{OwnTransaction, unlabelled};
 use super::retry_on_swap::is_swap_write_error;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
@@ -160,6 +161,39 @@ pub(super) fn of_write(error: RunError, retryable: bool) -> RunError {
         let error = error.of_write();
         if retryable { error.labelled() } else { error }
     })
+}
+
+/// Sends elements of `updates` with these `stmtId`s in one command, under the client's session and number or
+/// those of an internal session. `body`: the command and its own options.
+pub(super) async fn send_updates(
+    run: &mut BucketCommand<'_>,
+    mut body: RawDocumentBuf,
+    statements: &[&RawDocument],
+    ids: &[i32],
+    own: Option<&OwnTransaction>,
+) -> Result<RawDocumentBuf, RunError> {
+    if own.is_some() || run.context.head.is_retryable_write() {
+        body.append(cstr!("stmtIds"), ids.iter().copied().collect::<RawArrayBuf>());
+    }
+    run.context.inherited().append_to_write(&mut body);
+    if let Some(own) = own {
+        body = own.numbered(&body);
+    }
+    let request = UpstreamRequest {
+        body: &body,
+        sequence: Some(("updates", statements)),
+    };
+    let answer = succeeded(run.context.link.call(request).await?);
+    let answer = answer.map_err(|error| if own.is_some() { unlabelled(error) } else { error })?;
+    run.record_executed(&answer);
+    Ok(answer)
+}
+
+/// The `stmtId`s of the statements that an earlier attempt had executed.
+pub(super) fn retried_ids(answer: &RawDocument) -> impl Iterator<Item = i32> {
+    let ids = get(answer, "retriedStmtIds").and_then(RawBsonRef::as_array);
+    let ids = ids.into_iter().flatten().flatten().filter_map(as_whole_number);
+    ids.filter_map(|id| i32::try_from(id).ok())
 }
 
 /// Whether mongod has a retry record of a statement as a `delete`.

@@ -66,8 +66,8 @@ fn exactly_one_id<'a>(
     narrowing.exactly_one_id().filter(|_| is_simple)
 }
 
-/// Deletes the first matching item. `has_missed`: whether the statement that deletes it by `_id` was sent, and has not
-/// found it.
+/// Deletes the first matching item. `has_missed`: whether the statement that deletes it by `_id` was sent,
+/// and has not found it.
 pub(super) async fn delete(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,

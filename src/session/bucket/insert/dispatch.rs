@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use bson::Binary;
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 use super::batch::InsertBatch;
 use super::write_concern::Concern;
@@ -17,6 +17,8 @@ use crate::pattern::bucket::insert::{
     reserve_together,
 };
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::retry_on_swap::write_errors;
+use crate::session::bucket::write_statement::retried_ids;
 use crate::session::collection_catalog::uncommitted;
 use crate::session::error::RunError;
 use crate::session::head_page_cache::KeyLease;
@@ -260,7 +262,7 @@ fn settle(
     answer: RawDocumentBuf,
 ) -> Result<bool, RunError> {
     let answer = succeeded(answer)?;
-    let resent = retried(&answer);
+    let resent: HashSet<i32> = retried_ids(&answer).collect();
     if command.sequence.is_none() {
         return settle_as_one(run, batch, command, answer);
     }
@@ -335,17 +337,4 @@ fn failure_of(run: &BucketCommand<'_>, error: WriteError) -> Result<Failure, Com
         run.context.settings.catalog.forget(run.namespace);
     }
     Ok(failure)
-}
-
-/// The `stmtId`s of statements that an earlier attempt executed.
-pub(super) fn retried(answer: &RawDocument) -> HashSet<i32> {
-    let ids = answer.get_array("retriedStmtIds").ok();
-    let ids = ids.into_iter().flatten().flatten();
-    ids.filter_map(|id| i32::try_from(as_whole_number(id)?).ok()).collect()
-}
-
-fn write_errors(answer: &RawDocument) -> impl Iterator<Item = (usize, WriteError)> + '_ {
-    let errors = answer.get_array("writeErrors").ok();
-    let errors = errors.into_iter().flatten().flatten();
-    errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse)
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{InsertBatch, Placed};
-use super::dispatch::{key_of, retried};
+use super::dispatch::key_of;
 use super::prefetch::{Suspects, refuse};
 use crate::command::document::{as_whole_number, get};
 use crate::command::reply::succeeded;
@@ -13,6 +13,7 @@ use crate::pattern::bucket::insert::{MAX_STATEMENTS, Recorded, no_statement, rec
 use crate::pattern::bucket::targeting;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
+use crate::session::bucket::write_statement::retried_ids;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -138,7 +139,7 @@ pub(in crate::session::bucket) async fn remembered(
         };
         let answer = succeeded(run.context.link.call(request).await?);
         let answer = answer.map_err(|error| if own.is_some() { unlabelled(error) } else { error })?;
-        let executed = retried(&answer);
+        let executed: HashSet<i32> = retried_ids(&answer).collect();
         for (place, id) in ids.iter().enumerate() {
             if executed.contains(id) {
                 let what = inserted(&answer, place).map_or(Recorded::Update, Recorded::Insert);

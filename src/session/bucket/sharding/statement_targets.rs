@@ -59,9 +59,9 @@ impl StatementTargets {
     }
 }
 
-/// Finds the shards of all statements. `None`: they must be executed one by one, because items of several keys have the
-/// `_id` of one. If filters do not name the key, costs a round trip for 1,000 of their `_id`s, and one more for their
-/// retry records.
+/// Finds the shards of all statements. `None`: they must be executed one by one, because items of several
+/// keys have the `_id` of one. If filters do not name the key, costs a round trip for 1,000 of their `_id`s,
+/// and one more for their retry records.
 pub(in crate::session::bucket) async fn find_targets(
     run: &mut BucketCommand<'_>,
     statements: impl Iterator<Item = StatementById<'_>>,

@@ -9,7 +9,7 @@ use super::outcome::{UpdateOutcome, first_error};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::WriteError;
-use crate::command::reply::{CursorReply, succeeded};
+use crate::command::reply::CursorReply;
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::insert::is_too_large;
@@ -18,14 +18,14 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::duplicate_key::{in_application_terms, needs_item};
 use crate::session::bucket::failed_update::FailedUpdate;
-use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
+use crate::session::bucket::internal_transaction::OwnTransaction;
 use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::bucket::relocate::may_pass_moved_items;
 use crate::session::bucket::room;
 use crate::session::bucket::sharding::{self, StatementById, StatementTargets};
+use crate::session::bucket::write_statement::send_updates;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
-use crate::session::upstream_connection::UpstreamRequest;
 
 /// Translates all statements. `None`: a statement is of another kind, or its outcome could not be
 /// determined in a command with others.
@@ -55,8 +55,8 @@ fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<It
     change.filter(|_| statement.constants.is_none())
 }
 
-/// Finds the shards of the statements. `None`: a statement must be executed alone, because it updates many items, or
-/// because items of several keys have its `_id`.
+/// Finds the shards of the statements. `None`: a statement must be executed alone, because it updates many
+/// items, or because items of several keys have its `_id`.
 pub(super) async fn find_targets(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
@@ -211,27 +211,7 @@ async fn send(
     if let Some(variables) = command.let_variables {
         body.append(cstr!("let"), variables);
     }
-    if own.is_some() || run.context.head.is_retryable_write() {
-        body.append(cstr!("stmtIds"), ids.iter().copied().collect::<RawArrayBuf>());
-    }
-    run.context.inherited().append_to_write(&mut body);
-    if let Some(own) = own {
-        body = own.numbered(&body);
-    }
-    let request = UpstreamRequest {
-        body: &body,
-        sequence: Some(("updates", statements)),
-    };
-    let answer = succeeded(run.context.link.call(request).await?);
-    if let Ok(answer) = &answer {
-        run.record_executed(answer);
-    }
-    let answer = if own.is_some() {
-        answer.map_err(unlabelled)
-    } else {
-        answer
-    };
-    Ok(answer?)
+    send_updates(run, body, statements, ids, own).await
 }
 
 /// Whether the statement may be sent before the retry records of relocations and upserts are read.

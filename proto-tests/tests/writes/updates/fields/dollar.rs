@@ -1,4 +1,5 @@
-//! Names that begin with `$`: each operator at each position. Each kind of command takes a part of the updates.
+//! Names that begin with `$`: each operator at each position. Each kind of command takes a part of the
+//! updates.
 
 use anyhow::Result;
 use bson::{Bson, Document, bson, doc};
@@ -172,7 +173,7 @@ fn updates() -> Vec<Bson> {
 
 /// Kinds of commands that update.
 const KINDS: usize = 12;
-/// Parts of the updates, of which each kind takes one.
+/// An ordinary run divides the updates into so many parts. Each kind of command takes one part.
 const PARTS: usize = 6;
 
 /// A command of a kind, about the documents of a case.

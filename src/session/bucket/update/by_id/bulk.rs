@@ -10,7 +10,7 @@ mod in_order;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
 
 use super::{FailedStatement, ItemUpdateById, StatementTargets, is_found, looking, send};
 use crate::command::document::{as_whole_number, get};
@@ -26,10 +26,11 @@ use crate::session::bucket::insert::{SoughtRecord, remembered};
 use crate::session::bucket::internal_transaction::OwnTransaction;
 use crate::session::bucket::item_update::given_up;
 use crate::session::bucket::retry_on_swap::{
-    MAX_RUNS, interrupted, is_swap_error, is_swap_write_error, not_executed, wait,
+    MAX_RUNS, interrupted, is_swap_error, is_swap_write_error, not_executed, wait, write_errors,
 };
 use crate::session::bucket::room::{self, FreedBytes};
 use crate::session::bucket::stored_ids::stored_ids;
+use crate::session::bucket::write_statement::retried_ids;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -404,10 +405,8 @@ impl BulkResult {
     /// Takes the other fields of mongod's reply. `are_clients`: whether its `stmtId`s are the client's, and
     /// not those of an internal session.
     fn take(&mut self, answer: RawDocumentBuf, are_clients: bool) {
-        let retried = get(&answer, "retriedStmtIds").and_then(RawBsonRef::as_array);
-        let retried = retried.into_iter().flatten().flatten().filter_map(as_whole_number);
-        for id in retried.filter(|_| are_clients).filter_map(|id| i32::try_from(id).ok()) {
-            self.reply.add_retried(id);
+        if are_clients {
+            retried_ids(&answer).for_each(|id| self.reply.add_retried(id));
         }
         self.reply.take_answer(answer);
     }
@@ -430,10 +429,5 @@ fn number(answer: &RawDocument, name: &str) -> usize {
 
 /// The errors in a reply, by the place of the statement in the command that was sent.
 fn errors(answer: &RawDocument) -> HashMap<usize, WriteError> {
-    let errors = get(answer, "writeErrors").and_then(RawBsonRef::as_array);
-    let errors = errors.into_iter().flatten().flatten();
-    errors
-        .filter_map(RawBsonRef::as_document)
-        .filter_map(WriteError::parse)
-        .collect()
+    write_errors(answer).collect()
 }

@@ -1,30 +1,29 @@
 //! Several deletions by `_id`, each of one item, in one command.
 //!
-//! mongod removes the items from their pages by their `_id`s. It refuses to remove the last item of a page that must be
-//! removed with it. And a statement can miss an item that is relocated concurrently, which only the retry records show.
-//! These statements are executed one by one afterwards. Each statement deletes at most one item with its `_id`, so their
+//! mongod removes each item from its page by its `_id`. The statement fails if the page must be removed with
+//! its last item. It can miss an item that is relocated concurrently, which only the retry records show. Such
+//! statements are executed one by one afterwards. Each deletes at most one item with its `_id`, so their
 //! order makes no difference.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::one::DeletionById;
 use crate::command::delete::Delete;
 use crate::command::document::{as_whole_number, get, single};
-use crate::command::reply::succeeded;
 use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::item_lookup::ItemSelector;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::insert::{SoughtRecord, remembered};
-use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
+use crate::session::bucket::internal_transaction::OwnTransaction;
 use crate::session::bucket::relocate::may_pass_moved_items;
 use crate::session::bucket::retry_on_swap::{is_swap_error, write_errors};
 use crate::session::bucket::sharding::{StatementById, StatementTargets, find_targets};
 use crate::session::bucket::stored_ids::stored_ids;
-use crate::session::bucket::write_statement::is_retry_of_delete;
+use crate::session::bucket::write_statement::{is_retry_of_delete, retried_ids, send_updates};
 use crate::session::error::RunError;
-use crate::session::upstream_connection::UpstreamRequest;
 
 /// The most statements in the first command. The next one has twice as many as mongod executed.
 const FIRST: usize = 1000;
@@ -32,8 +31,8 @@ const FIRST: usize = 1000;
 /// The most bytes of statements in one command.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The statements of a command, of which some may be sent together.
-pub(super) struct Together<'a> {
+/// Sends those statements of a command together that delete items by `_id`.
+pub(super) struct Bulk<'a> {
     batch: &'a Delete<'a>,
     is_retryable: bool,
     /// Whether statements that may fail can be sent, and the filters have no variables to be validated.
@@ -75,7 +74,7 @@ impl Sent {
     }
 }
 
-impl<'a> Together<'a> {
+impl<'a> Bulk<'a> {
     pub(super) fn new(run: &BucketCommand<'_>, batch: &'a Delete<'a>, is_retryable: bool) -> Self {
         Self {
             batch,
@@ -138,7 +137,7 @@ impl<'a> Together<'a> {
             return Ok(Sent::nothing(all));
         };
         let group = Group {
-            together: self,
+            bulk: self,
             begin,
             deletions,
             targets,
@@ -164,7 +163,7 @@ impl<'a> Together<'a> {
 
 /// Statements that are sent together.
 struct Group<'a> {
-    together: &'a Together<'a>,
+    bulk: &'a Bulk<'a>,
     begin: usize,
     deletions: Vec<DeletionById>,
     targets: StatementTargets,
@@ -175,57 +174,46 @@ struct Group<'a> {
 impl Group<'_> {
     async fn send(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut body = single("update", run.namespace.collection);
-        body.append(cstr!("ordered"), self.together.batch.ordered);
-        if self.own.is_some() || self.together.is_retryable {
-            let ids = (0..self.deletions.len()).map(|place| self.statement_id(place));
-            body.append(cstr!("stmtIds"), ids.collect::<RawArrayBuf>());
-        }
+        body.append(cstr!("ordered"), self.bulk.batch.ordered);
         // A collection of the same name may have pages with the same `_id`s.
         if let Some(collection) = &run.collection {
             body.append(cstr!("collectionUUID"), &collection.uuid);
-        }
-        run.context.inherited().append_to_write(&mut body);
-        if let Some(own) = &self.own {
-            body = own.numbered(&body);
         }
         let statements = self.deletions.iter().enumerate();
         let statements: Vec<RawDocumentBuf> = statements
             .map(|(place, deletion)| self.targets.targeted(place, deletion.statement.clone()))
             .collect();
         let statements: Vec<&RawDocument> = statements.iter().map(|statement| &**statement).collect();
-        let request = UpstreamRequest {
-            body: &body,
-            sequence: Some(("updates", &statements)),
-        };
-        let answer = succeeded(run.context.link.call(request).await?);
-        let answer = answer.map_err(|error| if self.own.is_some() { unlabelled(error) } else { error })?;
-        run.record_executed(&answer);
-        Ok(answer)
+        let ids: Vec<i32> = (0..self.deletions.len())
+            .map(|place| self.statement_id(place))
+            .collect();
+        send_updates(run, body, &statements, &ids, self.own.as_ref()).await
     }
 
     /// The `stmtId` of the statement at a place of the group.
     fn statement_id(&self, place: usize) -> i32 {
-        self.together.batch.statement_ids.of(self.begin.saturating_add(place))
+        self.bulk.batch.statement_ids.of(self.begin.saturating_add(place))
     }
 
-    /// What mongod did with the statements. Costs round trips only if some of them have not found their items.
+    /// What mongod did with the statements. Costs round trips only if some of them have not found their
+    /// items.
     async fn outcome(
         &self,
         run: &mut BucketCommand<'_>,
         answer: RawDocumentBuf,
         deleted: &mut WriteReply,
     ) -> Result<Sent, RunError> {
-        let failed: Vec<usize> = write_errors(&answer).map(|(place, _)| place).collect();
-        let first = failed.iter().min().filter(|_| self.together.batch.ordered);
+        let failed: BTreeSet<usize> = write_errors(&answer).map(|(place, _)| place).collect();
+        let first = failed.first().filter(|_| self.bulk.batch.ordered);
         let end = first.map_or(self.deletions.len(), |first| first.saturating_add(1));
         let executed: Vec<usize> = (0..end).filter(|place| !failed.contains(place)).collect();
         let found = get(&answer, "n").and_then(as_whole_number).unwrap_or_default();
         deleted.count(found);
         if self.own.is_none() {
-            retried(&answer).for_each(|id| deleted.add_retried(id));
+            retried_ids(&answer).for_each(|id| deleted.add_retried(id));
         }
         deleted.take_answer(answer);
-        let mut left = failed;
+        let mut left: Vec<usize> = failed.into_iter().collect();
         let has_missed = usize::try_from(found).is_ok_and(|found| found < executed.len());
         if has_missed && may_pass_moved_items(run) {
             left.extend(self.missed(run, &executed).await?);
@@ -259,11 +247,4 @@ impl Group<'_> {
         let is_missed = |place: &usize| !recorded.contains_key(&self.statement_id(*place));
         Ok(unclear.into_iter().filter(is_missed).collect())
     }
-}
-
-/// The `stmtId`s of the statements that an earlier attempt had executed.
-fn retried(answer: &RawDocument) -> impl Iterator<Item = i32> {
-    let ids = get(answer, "retriedStmtIds").and_then(RawBsonRef::as_array);
-    let ids = ids.into_iter().flatten().flatten().filter_map(as_whole_number);
-    ids.filter_map(|id| i32::try_from(id).ok())
 }
