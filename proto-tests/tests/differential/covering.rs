@@ -1,6 +1,7 @@
 //! The covering runs: each continues with the productions that earlier runs have not used.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use anyhow::Result;
 use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS};
@@ -116,8 +117,13 @@ pub(crate) fn cover(upstream: &mongod::Mongod) -> Result<()> {
 const COVERING_RUNS: usize = 8;
 const COVERING_OPERATIONS: u32 = 360;
 
-/// What the covering runs generate, which depends on no server.
-pub(crate) fn generated() -> Coverage {
+/// What the covering runs generate, which depends on no server. Computed once, in some seconds.
+pub(crate) fn generated() -> &'static Coverage {
+    static GENERATED: OnceLock<Coverage> = OnceLock::new();
+    GENERATED.get_or_init(generate)
+}
+
+fn generate() -> Coverage {
     let mut all = crate::merge::generated();
     all.add(&crate::one_key::generated());
     for in_sessions in [false, true] {
