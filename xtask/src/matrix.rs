@@ -6,31 +6,66 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use proto_tests::{mongod, paths};
 
-/// The suites, from the fastest to the slowest.
-const SUITES: [&str; 7] = [
-    "auto",
-    "outlier",
-    "documents",
-    "collections",
-    "reads",
-    "writes",
-    "differential",
-];
+/// Tests that compare with a plain collection, or with a server without the proxy. From the fastest to the slowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Suite {
+    Auto,
+    Outlier,
+    Documents,
+    /// Members that are killed or step down
+    Failover,
+    Collections,
+    Reads,
+    /// Tests of the specifications by `PyMongo`, with shaped collections: CRUD, retryable writes, transactions, management
+    SpecificationsShaped,
+    /// Tests of the CRUD, retryable writes and transactions specifications by `PyMongo`, relayed
+    SpecificationsRelayed,
+    Writes,
+    Differential,
+}
+
+impl Suite {
+    /// The arguments of cargo. Tests use the features of the whole workspace, so that nothing is built twice.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Auto => &["test", "--workspace", "--test", "auto"],
+            Self::Outlier => &["test", "--workspace", "--test", "outlier"],
+            Self::Documents => &["test", "--workspace", "--test", "documents"],
+            Self::Failover => &["test", "--workspace", "--test", "server", "failover::"],
+            Self::Collections => &["test", "--workspace", "--test", "collections"],
+            Self::Reads => &["test", "--workspace", "--test", "reads"],
+            Self::SpecificationsShaped => &["xtask", "pymongo", "--shaped", "all"],
+            Self::SpecificationsRelayed => &[
+                "xtask",
+                "pymongo",
+                "--only",
+                "test_crud_unified",
+                "test_retryable_writes_unified",
+                "test_transactions_unified",
+            ],
+            Self::Writes => &["test", "--workspace", "--test", "writes"],
+            Self::Differential => &["test", "--workspace", "--test", "differential"],
+        }
+    }
+
+    /// The name on the command line.
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Tests with this version of mongod, which is fetched if need be; otherwise with each that can be fetched
     #[arg(long = "version")]
     versions: Vec<String>,
-    /// Runs this test binary of `proto-tests`; otherwise those that compare with a plain collection
-    #[arg(long = "suite")]
-    suites: Vec<String>,
-    /// Runs the tests whose names contain this text
-    #[arg(long)]
-    filter: Option<String>,
+    /// Runs this suite; otherwise all
+    #[arg(long = "suite", value_enum)]
+    suites: Vec<Suite>,
 }
 
 /// The result of a suite with a version.
@@ -49,8 +84,14 @@ struct SuiteResult {
 /// # Errors
 /// If a test fails, or a version cannot be fetched.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let versions = or_all(&options.versions, &mongod::fetchable_versions());
-    let suites = or_all(&options.suites, &SUITES);
+    let versions = match &options.versions[..] {
+        [] => mongod::fetchable_versions().map(str::to_owned).to_vec(),
+        selected => selected.to_vec(),
+    };
+    let suites = match &options.suites[..] {
+        [] => Suite::value_variants(),
+        selected => selected,
+    };
     let folder = paths::target().join("matrix");
     fs::create_dir_all(&folder)?;
     println!("| mongod | suite | passed | failed | seconds |");
@@ -59,19 +100,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut reasons = String::new();
     for version in &versions {
         mongod::program_of_version(version)?;
-        for suite in &suites {
-            let log = folder.join(format!("{version}-{suite}.log"));
+        for suite in suites {
+            let name = suite.name();
+            let log = folder.join(format!("{version}-{name}.log"));
             let begun = Instant::now();
-            let result = test(version, suite, options.filter.as_deref(), &log)?;
+            let result = test(version, *suite, &log)?;
             let SuiteResult { passed, failed, .. } = &result;
             let seconds = begun.elapsed().as_secs();
-            println!("| {version} | {suite} | {passed} | {} | {seconds} |", failed.len());
-            for name in failed {
-                failures.push(format!("{version} {suite}: {name}, in {}", log.display()));
+            println!("| {version} | {name} | {passed} | {} | {seconds} |", failed.len());
+            for test in failed {
+                failures.push(format!("{version} {name}: {test}, in {}", log.display()));
             }
             reasons += &result.reasons;
             if !result.is_complete {
-                failures.push(format!("{version} {suite}: did not end, in {}", log.display()));
+                failures.push(format!("{version} {name}: did not end, in {}", log.display()));
             }
         }
     }
@@ -79,24 +121,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The selected names, or all if none is selected.
-fn or_all(selected: &[String], all: &[&str]) -> Vec<String> {
-    if selected.is_empty() {
-        all.iter().map(|name| (*name).to_owned()).collect()
-    } else {
-        selected.to_vec()
-    }
-}
-
 /// Runs a suite. Its output goes to a file.
-fn test(version: &str, suite: &str, filter: Option<&str>, log: &Path) -> Result<SuiteResult> {
+fn test(version: &str, suite: Suite, log: &Path) -> Result<SuiteResult> {
     let output = File::create(log)?;
     let mut cargo = Command::new("cargo");
-    // The features of the whole workspace, so that nothing is built twice.
-    cargo.args(["test", "--workspace", "--test", suite]).args(filter);
-    cargo.env("MONGOSHAPE_MONGOD", version);
-    cargo.stdout(output.try_clone()?).stderr(output).status()?;
-    Ok(result_of(&fs::read_to_string(log)?))
+    cargo.args(suite.arguments()).env("MONGOSHAPE_MONGOD", version);
+    let status = cargo.stdout(output.try_clone()?).stderr(output).status()?;
+    let output = fs::read_to_string(log)?;
+    Ok(match suite {
+        Suite::SpecificationsShaped | Suite::SpecificationsRelayed => of_whole(status.success(), output),
+        _ => result_of(&output),
+    })
+}
+
+/// The result of a suite that counts as one test: it compares its own outcomes.
+fn of_whole(is_passed: bool, output: String) -> SuiteResult {
+    SuiteResult {
+        passed: usize::from(is_passed),
+        failed: if is_passed { vec![] } else { vec!["all".to_owned()] },
+        is_complete: true,
+        reasons: if is_passed { String::new() } else { output },
+    }
 }
 
 /// The result in the output of a test binary.
