@@ -10,7 +10,7 @@ use bson::spec::BinarySubtype;
 use super::document::{as_name, first_field, get};
 use super::header::CommandHeader;
 use super::namespace::Namespace;
-use super::registry::{Command, names_user_or_role};
+use super::registry::{Command, is_of_chunks_or_zones, names_user_or_role};
 
 /// The deepest nesting of pipelines (`$facet` in `$lookup` in ...). mongod's own limit is 20 for
 /// views, and 200 for documents.
@@ -140,7 +140,7 @@ impl Visitor<'_> {
                 self.full_name(get(body, "to"));
             }
             "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
-            _ if names_user_or_role(name) => {}
+            _ if names_user_or_role(name) || is_of_chunks_or_zones(name) => {}
             // Administrative commands (sharding, cloning) have a whole namespace in their first
             // value.
             _ if self.database == "admin" => self.full_name(get(body, name)),
@@ -331,6 +331,9 @@ mod tests {
             &["e.b"],
         );
         check(&rawdoc! { "shardCollection": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "refineCollectionShardKey": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "moveCollection": "d.a", "$db": "admin" }, &["d.a"]);
+        check(&rawdoc! { "moveChunk": "d.a", "$db": "admin" }, &[]);
         check(&rawdoc! { "createUser": "d.a", "$db": "admin" }, &[]);
         check(&rawdoc! { "dataSize": "d.a", "$db": "admin" }, &["d.a"]);
         check(&rawdoc! { "dataSize": "d.a", "$db": "d" }, &[]);

@@ -86,6 +86,7 @@ commands! {
     MapReduce "mapReduce" or "mapreduce": Other,
     Ping "ping": Other,
     PlanCacheClear "planCacheClear": Collection,
+    RefineCollectionShardKey "refineCollectionShardKey": Collection,
     RenameCollection "renameCollection": Collection,
     SaslContinue "saslContinue": Other,
     SaslStart "saslStart": Other,
@@ -111,6 +112,26 @@ const OF_USERS_AND_ROLES: [&str; 14] = [
     "updateUser",
     "usersInfo",
 ];
+
+/// Commands of a mongos on the chunks and zones of a collection. They contain values of the shard key, which are the
+/// same for items and pages.
+const OF_CHUNKS_AND_ZONES: [&str; 9] = [
+    "balancerCollectionStatus",
+    "clearJumboFlag",
+    "configureCollectionBalancing",
+    "mergeAllChunksOnShard",
+    "mergeChunks",
+    "moveChunk",
+    "moveRange",
+    "split",
+    "updateZoneKeyRange",
+];
+
+/// Whether a command has the same meaning for the items and the pages of the collection that it names.
+#[must_use]
+pub fn is_of_chunks_or_zones(name: &str) -> bool {
+    OF_CHUNKS_AND_ZONES.contains(&name)
+}
 
 /// Whether the first value of a command is the name of a user or role, and so of no collection.
 #[must_use]

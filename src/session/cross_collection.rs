@@ -1,5 +1,5 @@
 //! Commands on plain collections, databases or the server that reference or return shaped
-//! collections: pipelines, views, `renameCollection`, `shardCollection`, `listCollections`, `dbStats`
+//! collections: pipelines, views, `renameCollection`, `shardCollection`, `refineCollectionShardKey`, `listCollections`, `dbStats`
 //! and `killCursors`. The reply is mongod's. A cursor belongs to the collection of the command, and its
 //! `getMore` is relayed.
 
@@ -50,6 +50,7 @@ impl<'a> CrossCollectionCommand<'a> {
             Command::Aggregate
                 | Command::Create
                 | Command::CollMod
+                | Command::RefineCollectionShardKey
                 | Command::RenameCollection
                 | Command::ShardCollection
         )
@@ -81,7 +82,9 @@ impl<'a> CrossCollectionCommand<'a> {
         match self.context.head.command {
             Command::ListCollections => return list_collections::run(&mut self).await,
             Command::RenameCollection => return rename_collection::run(&mut self).await,
-            Command::ShardCollection => return shard_collection::run(&mut self).await,
+            Command::ShardCollection | Command::RefineCollectionShardKey => {
+                return shard_collection::run(&mut self).await;
+            }
             Command::DbStats => return db_stats::run(&mut self).await,
             Command::KillCursors => return kill_cursors::run(&mut self.context).await,
             Command::GetMore if list_collections::is_continued_by(self.context.head) => {

@@ -294,6 +294,36 @@ fn the_proxy_shards_a_collection_by_the_key_of_its_shape() -> Result<()> {
     Ok(())
 }
 
+/// The model does not execute these commands, so it returns the error of a shard for those that are passed on.
+#[test]
+fn commands_on_chunks_and_zones_are_passed_on() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    let namespace = sharded.namespace();
+    let is_refused = |connection: &mut Connection, mut command: Document| -> Result<bool> {
+        command.insert("$db", "admin");
+        let reply = connection.command(&command)?;
+        ensure!(reply.get_f64("ok")? == 0.0, "{command}: {reply}");
+        Ok(reply.get_i32("code")? == 115)
+    };
+    for command in [
+        doc! { "moveChunk": &namespace, "find": { KEY: 1 }, "to": "shard1" },
+        doc! { "split": &namespace, "middle": { KEY: 5 } },
+        doc! { "balancerCollectionStatus": &namespace },
+        doc! { "updateZoneKeyRange": &namespace, "min": { KEY: 1 }, "max": { KEY: 5 }, "zone": "a" },
+        doc! { "refineCollectionShardKey": &namespace, "key": { KEY: 1 } },
+    ] {
+        ensure!(!is_refused(&mut sharded.sides.shaped, command.clone())?, "{command}");
+    }
+    for command in [
+        doc! { "refineCollectionShardKey": &namespace, "key": { KEY: 1, "n": 1 } },
+        doc! { "reshardCollection": &namespace, "key": { "n": 1 } },
+        doc! { "moveCollection": &namespace, "toShard": "shard1" },
+    ] {
+        ensure!(is_refused(&mut sharded.sides.shaped, command.clone())?, "{command}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_hashed_shard_key_distributes_pages() -> Result<()> {
     let mut sharded = Sharded::open(Kind::Hashed)?;

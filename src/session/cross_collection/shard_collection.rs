@@ -1,4 +1,5 @@
-//! `shardCollection` of a bucket collection. The mongos distributes the pages by the first key fields of the shape.
+//! `shardCollection` and `refineCollectionShardKey` of a bucket collection. The mongos distributes the pages by the
+//! first key fields of the shape.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -6,12 +7,13 @@ use super::{CrossCollectionCommand, in_database};
 use crate::command::document::{as_flag, get};
 use crate::command::error::CommandError;
 use crate::command::namespace::Namespace;
+use crate::command::registry::Command;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::error::RunError;
 use crate::session::metrics::RefusalReason;
 use crate::session::upstream::UpstreamKind;
 
-/// Creates the collection if it does not exist, because a mongos would create it without the shape's indexes.
+/// Creates the collection if `shardCollection` would, because a mongos would create it without the shape's indexes.
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = across.context.head.body();
     across.context.check_server_is_known()?;
@@ -25,25 +27,24 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     };
     let settings = across.context.settings;
     let Some(shape) = settings.shapes.bucket(namespace) else {
-        return Err(refuse(across, namespace, "shardCollection").into());
+        return Err(refuse(across, namespace, across.context.head.name).into());
     };
     if across.context.link.fence_of(namespace).is_some() {
-        return Err(refuse(
-            across,
-            namespace,
-            "shardCollection of a collection with an automatic shape",
-        )
-        .into());
+        let what = format!("{} of a collection with an automatic shape", across.context.head.name);
+        return Err(refuse(across, namespace, &what).into());
     }
     if let Some(what) = misfit(shape, body) {
-        return Err(refuse(across, namespace, what).into());
+        let what = format!("{} {what}", across.context.head.name);
+        return Err(refuse(across, namespace, &what).into());
     }
     let there = in_database(body, namespace.database);
     settings.catalog.forget(namespace);
-    settings
-        .catalog
-        .for_writing(&mut across.catalog_session(shape, namespace, &there))
-        .await?;
+    if across.context.head.command == Command::ShardCollection {
+        settings
+            .catalog
+            .for_writing(&mut across.catalog_session(shape, namespace, &there))
+            .await?;
+    }
     let sharded = across.context.link.run(body).await;
     // The proxy learns that the collection is sharded when it checks it again.
     settings.catalog.forget(namespace);
@@ -59,15 +60,15 @@ fn misfit(shape: &BucketShape, body: &RawDocument) -> Option<&'static str> {
         .enumerate()
         .all(|(position, (field, _))| shape.key().get(position).is_some_and(|own| own == field.as_str()));
     if !is_prefix {
-        return Some("shardCollection by a key that does not consist of the first key fields of the shape");
+        return Some("by a key that does not consist of the first key fields of the shape");
     }
     if shape.item_ids() == ItemIds::Unique {
-        return Some("shardCollection with `item_ids = \"unique\"` (set it to \"unique_in_key\")");
+        return Some("with `item_ids = \"unique\"` (set it to \"unique_in_key\")");
     }
     if get(body, "unique").and_then(as_flag) == Some(true) {
-        return Some("shardCollection by a unique key");
+        return Some("by a unique key");
     }
-    get(body, "timeseries").map(|_| "shardCollection with `timeseries`")
+    get(body, "timeseries").map(|_| "with `timeseries`")
 }
 
 fn refuse(across: &CrossCollectionCommand<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
