@@ -107,7 +107,9 @@ async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<
             let mut facts = CollectionStats::of(&name, described);
             facts.beside.clone_from(&beside);
             if is_sharded {
-                facts.unfit.push("is in a sharded cluster".to_owned());
+                facts
+                    .unfit
+                    .push("is behind a mongos, where existing documents cannot be packed".to_owned());
             }
             let mut traffic = traffic_of(&facts.namespace, &profile);
             if watched.iter().any(|watched| watched.has(&facts.namespace)) {

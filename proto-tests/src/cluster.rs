@@ -14,11 +14,12 @@
 //!   remembers which shard executed a retryable statement, where mongos copies the retry records with the
 //!   chunk.
 //! * `commitTransaction` is sent to each participant in turn. There is no two-phase commit.
-//! * Each shard has a clock of its own: `afterClusterTime` is not passed on, and a snapshot is one of each
-//!   shard.
+//! * `afterClusterTime` is not passed on, and a snapshot is one of each shard.
+//! * A change stream has the shard keys of its beginning, and of documents with images only.
 //! * Messages are decoded, so a repeated field is lost.
 
 mod aggregate;
+mod change_streams;
 mod config_database;
 mod cursors;
 mod ddl;

@@ -232,6 +232,15 @@ pub fn get<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> 
     document.get(name).ok().flatten()
 }
 
+/// The value at a path through documents. Names of a path do not lead into arrays.
+#[must_use]
+pub fn get_path<'a>(document: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a>> {
+    match path.split_once('.') {
+        Some((root, rest)) => get_path(get(document, root)?.as_document()?, rest),
+        None => get(document, path),
+    }
+}
+
 /// The value as a whole number, if MongoDB would treat it as a number. Fractions are truncated, as
 /// `find` does.
 #[must_use]

@@ -52,7 +52,7 @@ pub(super) async fn open_on_database(
     context: &mut CommandContext<'_>,
     aggregate: &Aggregate<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    if let Some(what) = unsupported(context, aggregate) {
+    if let Some(what) = unsupported(aggregate) {
         let message = format!("{what} is not supported where mongoshape stores a collection in the bucket pattern");
         return Err(CommandError::new(ErrorCode::CommandNotSupported, message).into());
     }
@@ -62,12 +62,10 @@ pub(super) async fn open_on_database(
 }
 
 /// The part of the command that has no exact result.
-pub(super) fn unsupported(context: &CommandContext<'_>, aggregate: &Aggregate<'_>) -> Option<&'static str> {
+pub(super) fn unsupported(aggregate: &Aggregate<'_>) -> Option<&'static str> {
     let options = options(aggregate).and_then(RawBsonRef::as_document);
     let has = |option: &str| options.and_then(|options| as_flag(get(options, option)?)) == Some(true);
-    if context.upstream == UpstreamKind::Mongos {
-        Some("a change stream behind a mongos")
-    } else if has("showExpandedEvents") {
+    if has("showExpandedEvents") {
         Some("a change stream with showExpandedEvents")
     } else if has("showRawUpdateDescription") || has("showSystemEvents") {
         Some("a change stream with an internal option")

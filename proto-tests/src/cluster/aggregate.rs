@@ -27,7 +27,7 @@ const ON_SHARDS: [&str; 11] = [
     "$indexStats",
 ];
 /// Stages that the model does not run on a sharded collection.
-const NOT_MODELLED: [&str; 5] = ["$changeStream", "$geoNear", "$search", "$searchMeta", "$planCacheStats"];
+const NOT_MODELLED: [&str; 4] = ["$geoNear", "$search", "$searchMeta", "$planCacheStats"];
 
 /// `aggregate` on a sharded collection.
 pub(super) fn run(connections: &mut ShardConnections, place: Place<'_>, command: &Document) -> Result<Document> {
@@ -92,6 +92,9 @@ pub(super) fn explain(
     explained: &Document,
 ) -> Result<Document> {
     let pipeline = explained.get_array("pipeline").cloned().unwrap_or_default();
+    if begins_with(&pipeline, "$changeStream") {
+        return connections.send(FIRST_SHARD, command);
+    }
     let Split { shards, first, rest } = split(sharded, &pipeline, explained);
     let mut on_shard = command.clone();
     match on_shard.get_document_mut("explain") {

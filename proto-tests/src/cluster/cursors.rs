@@ -7,15 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use bson::{Bson, Document, doc};
 
+use super::change_streams;
 use super::refusal::Refusal;
 use super::routing::FIRST_SHARD;
 use super::shard_connections::ShardConnections;
 use super::statements::{document, is_set, number, without};
 
 /// The documents of a first batch, if the client does not say.
-const FIRST_BATCH: usize = 101;
+pub(super) const FIRST_BATCH: usize = 101;
 /// The bytes of a batch.
-const BATCH_BYTES: usize = 16 << 20;
+pub(super) const BATCH_BYTES: usize = 16 << 20;
 /// Ids of the router's cursors begin here. Those of mongod are random.
 const FIRST_ID: i64 = 1 << 61;
 
@@ -103,6 +104,9 @@ impl Open {
 /// `getMore`.
 pub(super) fn get_more(connections: &mut ShardConnections, command: &Document) -> Result<Document> {
     let id = number(command, "getMore");
+    if let Some(reply) = change_streams::get_more(connections, command)? {
+        return Ok(reply);
+    }
     let size = match number(command, "batchSize") {
         0 => usize::MAX,
         size => usize::try_from(size)?,
@@ -123,9 +127,12 @@ pub(super) fn kill(connections: &mut ShardConnections, command: &Document) -> Re
     let named = command.get_array("cursors").cloned().unwrap_or_default();
     let (mut killed, mut others) = (Vec::new(), Vec::new());
     for id in named {
-        match id.as_i64().and_then(|id| state.cursors.lock().remove(&id)) {
-            Some(_) => killed.push(id),
-            None => others.push(id),
+        let number = id.as_i64().unwrap_or_default();
+        let is_found = state.cursors.lock().remove(&number).is_some();
+        if is_found || change_streams::kill(connections, command, number)? {
+            killed.push(id);
+        } else {
+            others.push(id);
         }
     }
     let none: Vec<Bson> = Vec::new();

@@ -8,10 +8,10 @@ use super::routing::{FIRST_SHARD, Routing, Sharded};
 use super::shard_connections::ShardConnections;
 use super::statements::{database, is_ok, is_set, name, namespace, number};
 use super::transactions::{self, is_in_transaction};
-use super::{aggregate, config_database, cursors, ddl, explain, hello, reads, statistics, writes};
+use super::{aggregate, change_streams, config_database, cursors, ddl, explain, hello, reads, statistics, writes};
 
-/// `InvalidOptions` and `OperationNotSupportedInTransaction`.
-const REFUSED: [i64; 2] = [72, 263];
+/// `InvalidOptions`, `ConflictingOperationInProgress` and `OperationNotSupportedInTransaction`.
+const REFUSED: [i64; 3] = [72, 117, 263];
 /// `FailedToParse`, `TypeMismatch`, `InvalidLength` of an empty batch, and a missing and an unknown field.
 const UNPARSED: [i64; 5] = [9, 14, 16, 40414, 40415];
 
@@ -59,9 +59,15 @@ pub(super) fn answer(connections: &mut ShardConnections, command: &Document) -> 
 fn is_refused_before(command: &Document, reply: &Document) -> bool {
     let code = number(reply, "code");
     let has_invalid_limit = command.get("maxTimeMS").is_some_and(|limit| !is_time_limit(limit));
-    let has_invalid_concern = command.contains_key("writeConcern") && command.get_document("writeConcern").is_err();
     let is_write = WRITES.contains(&name(command));
-    has_invalid_limit || has_invalid_concern || REFUSED.contains(&code) || (is_write && UNPARSED.contains(&code))
+    has_invalid_limit
+        || has_invalid_concern(command)
+        || REFUSED.contains(&code)
+        || (is_write && UNPARSED.contains(&code))
+}
+
+fn has_invalid_concern(command: &Document) -> bool {
+    command.contains_key("writeConcern") && command.get_document("writeConcern").is_err()
 }
 
 fn is_time_limit(value: &Bson) -> bool {
@@ -77,6 +83,10 @@ fn is_time_limit(value: &Bson) -> bool {
 fn check_statement(command: &Document) -> Result<(), Refusal> {
     if !is_in_transaction(command) || is_end(command) {
         return Ok(());
+    }
+    if has_invalid_concern(command) {
+        let message = "\"writeConcern\" had the wrong type. Expected object";
+        return Err(Refusal::new(14, "TypeMismatch", message));
     }
     let name = name(command);
     if !IN_TRANSACTIONS.contains(&name) {
@@ -142,6 +152,9 @@ fn run(connections: &mut ShardConnections, command: &Document) -> Result<Documen
     }
     if database(command) == "config" {
         return config_database::answer(connections, &routing, command);
+    }
+    if change_streams::opens_stream(command) {
+        return change_streams::open(connections, &routing, command);
     }
     match namespace(command).and_then(|namespace| routing.collection(&namespace)) {
         Some(sharded) => on_sharded(

@@ -1,9 +1,11 @@
 //! Moves the documents of a slot from one shard to another.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, ensure};
-use bson::{Bson, Document, doc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
 use mongoshape::command::namespace::Namespace;
 
 use super::refusal::Refusal;
@@ -15,6 +17,14 @@ use super::transactions;
 
 /// Documents that are copied at once.
 const COPIED: usize = 1000;
+
+/// The session of all moves. A change stream does not return what it writes.
+pub(super) fn session_id() -> Binary {
+    Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: b"moves of a slot.".to_vec(),
+    }
+}
 
 /// Moves a slot, and returns whether it was on another shard. No statement is in flight meanwhile, and no transaction
 /// on the collection is open.
@@ -96,11 +106,21 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
+    /// Writes in a transaction of [the session of moves](session_id). A shard whose primary is stepping down has the
+    /// next one before the transaction begins.
     fn write(&mut self, shard: usize, command: &Document) -> Result<()> {
-        let reply = self.connections.send_ok(shard, command)?;
-        if documents(&reply, "writeErrors").is_empty() {
-            return Ok(());
+        self.connections.append_note(shard)?;
+        let number = self.connections.state().moves.fetch_add(1, Ordering::Relaxed);
+        let session = doc! { "lsid": { "id": session_id() }, "txnNumber": number, "autocommit": false };
+        let mut statement = command.clone();
+        statement.extend(session.clone());
+        statement.insert("startTransaction", true);
+        let reply = self.connections.send_ok(shard, &statement)?;
+        if !documents(&reply, "writeErrors").is_empty() {
+            return Err(Refusal::of(reply).into());
         }
-        Err(Refusal::of(reply).into())
+        let mut commit = doc! { "commitTransaction": 1, "writeConcern": { "w": "majority" }, "$db": "admin" };
+        commit.extend(session);
+        self.connections.send_ok(shard, &commit).map(drop)
     }
 }

@@ -17,6 +17,7 @@ use crate::raw::Connection;
 const ELECTION_LIMIT: Duration = Duration::from_secs(20);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
+const LOCK_FAILED: i64 = 107;
 /// `NotWritablePrimary` and `NotPrimaryNoSecondaryOk`: the shard has executed nothing.
 const NOT_PRIMARY: [i64; 2] = [10107, 13435];
 
@@ -24,8 +25,8 @@ const NOT_PRIMARY: [i64; 2] = [10107, 13435];
 pub(super) struct ShardConnections {
     state: Arc<State>,
     open: Vec<Option<Connection>>,
-    /// `operationTime` and `$clusterTime` of the newest reply since [`ShardConnections::take_times`].
-    times: Document,
+    /// The greatest `operationTime` of a reply since [`ShardConnections::take_times`].
+    operation_time: Option<Timestamp>,
 }
 
 impl ShardConnections {
@@ -33,7 +34,7 @@ impl ShardConnections {
         Self {
             state: Arc::clone(state),
             open: state.shards.iter().map(|_| None).collect(),
-            times: Document::new(),
+            operation_time: None,
         }
     }
 
@@ -46,18 +47,44 @@ impl ShardConnections {
         (0..self.open.len()).collect()
     }
 
-    /// The times to return with a reply of the router.
+    /// The times to return with a reply of the router. If no shard took part, the operation time is the cluster
+    /// time.
     pub(super) fn take_times(&mut self) -> Document {
-        std::mem::take(&mut self.times)
+        let Some(gossip) = self.state.gossip() else {
+            return Document::new();
+        };
+        let operation_time = self.operation_time.take().or_else(|| self.state.cluster_time());
+        doc! { "operationTime": operation_time, "$clusterTime": gossip }
+    }
+
+    /// Writes a note to a shard's oplog, as a shard without writes does after some seconds. mongod refuses the note if
+    /// a command holds the global lock.
+    pub(super) fn append_note(&mut self, shard: usize) -> Result<()> {
+        let concern = doc! { "w": "majority" };
+        let note = doc! { "appendOplogNote": 1, "data": {}, "writeConcern": concern, "$db": "admin" };
+        let deadline = Instant::now() + ELECTION_LIMIT;
+        loop {
+            let reply = self.send(shard, &note)?;
+            if is_ok(&reply) {
+                return Ok(());
+            }
+            if number(&reply, "code") != LOCK_FAILED || Instant::now() > deadline {
+                return Err(Refusal::of(reply).into());
+            }
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Runs a command on a shard. A statement of a transaction makes the shard a participant. A reply with
     /// `ok: 0` is a reply.
     pub(super) fn send(&mut self, shard: usize, command: &Document) -> Result<Document> {
         let mut command = command.clone();
-        // The clocks of the shards are not related. A set of one member always reads its own writes.
         command.remove("$clusterTime");
+        if let Some(gossip) = self.state.gossip() {
+            command.insert("$clusterTime", gossip);
+        }
         command.remove("recoveryToken");
+        // A set of one member always reads its own writes.
         if let Ok(concern) = command.get_document_mut("readConcern") {
             concern.remove("afterClusterTime");
         }
@@ -120,18 +147,8 @@ impl ShardConnections {
     }
 
     fn keep_times(&mut self, reply: &Document) {
-        let time = |document: &Document| -> Option<(u32, u32)> {
-            let Timestamp { time, increment } = document.get_timestamp("operationTime").ok()?;
-            Some((time, increment))
-        };
-        if time(reply) <= time(&self.times) {
-            return;
-        }
-        for name in ["operationTime", "$clusterTime"] {
-            if let Some(value) = reply.get(name) {
-                self.times.insert(name, value.clone());
-            }
-        }
+        self.state.hear(reply);
+        self.operation_time = self.operation_time.max(reply.get_timestamp("operationTime").ok());
     }
 }
 

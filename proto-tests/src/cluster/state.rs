@@ -1,10 +1,12 @@
 //! What all routers of a cluster share.
 
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use bson::{Document, doc};
+use bson::{Document, Timestamp, doc};
 
+use super::change_streams::Streams;
 use super::cursors::Cursors;
 use super::retries::Retries;
 use super::routing::Routing;
@@ -37,7 +39,12 @@ pub(super) struct State {
     pub(super) shards: Vec<Shard>,
     routing: RwLock<Routing>,
     pub(super) cursors: Cursors,
+    pub(super) streams: Streams,
+    /// The greatest `$clusterTime` of a reply.
+    gossip: Mutex<Option<Document>>,
     transactions: Mutex<Transactions>,
+    /// The number of the next transaction that moves documents.
+    pub(super) moves: AtomicI64,
     retries: Mutex<Retries>,
 }
 
@@ -51,7 +58,10 @@ impl State {
             shards: shards.collect(),
             routing: RwLock::default(),
             cursors: Cursors::default(),
+            streams: Streams::default(),
+            gossip: Mutex::default(),
             transactions: Mutex::default(),
+            moves: AtomicI64::new(1),
             retries: Mutex::default(),
         }
     }
@@ -64,6 +74,30 @@ impl State {
         self.routing.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The `$clusterTime` that each command gets: a shard then gives each write a later time.
+    pub(super) fn gossip(&self) -> Option<Document> {
+        self.lock_gossip().clone()
+    }
+
+    /// The time in [`State::gossip`].
+    pub(super) fn cluster_time(&self) -> Option<Timestamp> {
+        self.lock_gossip().as_ref().and_then(time_of)
+    }
+
+    /// Takes the `$clusterTime` of a reply.
+    pub(super) fn hear(&self, reply: &Document) {
+        if let Ok(heard) = reply.get_document("$clusterTime") {
+            let mut gossip = self.lock_gossip();
+            if gossip.as_ref().and_then(time_of) < time_of(heard) {
+                *gossip = Some(heard.clone());
+            }
+        }
+    }
+
+    fn lock_gossip(&self) -> MutexGuard<'_, Option<Document>> {
+        self.gossip.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn transactions(&self) -> MutexGuard<'_, Transactions> {
         self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,4 +105,8 @@ impl State {
     pub(super) fn retries(&self) -> MutexGuard<'_, Retries> {
         self.retries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn time_of(gossip: &Document) -> Option<Timestamp> {
+    gossip.get_timestamp("clusterTime").ok()
 }

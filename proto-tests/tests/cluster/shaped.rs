@@ -136,18 +136,6 @@ fn a_change_of_a_key_outside_a_transaction_is_refused() -> Result<()> {
 }
 
 #[test]
-fn change_streams_are_refused() -> Result<()> {
-    let cluster = cluster::shared();
-    let shape = Shape {
-        change_streams: true,
-        ..shape()
-    };
-    let mut sides = Sides::at(shape, (cluster.uri(), cluster.router_addresses()[0]))?;
-    sides.alike(&doc! { "insert": COLLECTION, "documents": [item(1)] })?;
-    sides.refused(&doc! { "aggregate": COLLECTION, "pipeline": [{ "$changeStream": {} }], "cursor": {} })
-}
-
-#[test]
 fn a_sharded_collection_with_unique_ids_is_refused() -> Result<()> {
     let cluster = cluster::shared();
     let database = database_name();

@@ -131,7 +131,7 @@ pub(in crate::config) const CHANGE_STREAMS: ConfigOption<Flag> = ConfigOption {
     value: Flag,
     holds: Holds::FromReload,
     meaning: "Whether applications may open change streams on the collection. mongod then stores every page before and after each change for \
-              [some time](decisions/0035-change-streams-compare-images-of-pages.md). Requires `item_ids = \"unique\"`.",
+              [some time](decisions/0035-change-streams-compare-images-of-pages.md). Requires `item_ids = \"unique\"` or `\"unique_in_key\"`.",
 };
 
 pub(in crate::config) const REJECT_DIRECT_WRITES: ConfigOption<Flag> = ConfigOption {

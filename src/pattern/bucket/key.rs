@@ -162,7 +162,8 @@ fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, W
 
 /// Whether `$in` compares with the value itself. A regular expression would match as a pattern, and
 /// mongod refuses a document that begins like an operator.
-pub(super) fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
+#[must_use]
+pub fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
     match value {
         RawBsonRef::RegularExpression(_) => false,
         RawBsonRef::Document(document) => match document.iter().next() {

@@ -322,11 +322,12 @@ fn check_stored_names(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
 
 /// The items of two versions of a page are compared by their `_id`.
 fn check_change_streams(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
-    if options.change_streams && options.item_ids != ItemIds::Unique {
+    let are_unique = [ItemIds::Unique, ItemIds::UniqueInKey].contains(&options.item_ids);
+    if options.change_streams && !are_unique {
         errors.push(ShapeError::new(
             "change_streams",
             "change streams identify items by unique `_id`s",
-            "remove `change_streams`, or write item_ids = \"unique\"",
+            "remove `change_streams`, or write item_ids = \"unique\" or \"unique_in_key\"",
         ));
     }
 }

@@ -11,7 +11,7 @@ use crate::session::metrics::{RefusalReason, Strategy};
 pub(super) async fn run(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<RawDocumentBuf, RunError> {
     let without = "a change stream without `change_streams = true` in the shape";
     let is_refused = (!run.shape.change_streams()).then_some(without);
-    if let Some(what) = is_refused.or_else(|| unsupported(&run.context, aggregate)) {
+    if let Some(what) = is_refused.or_else(|| unsupported(aggregate)) {
         return Err(run.refuse(RefusalReason::ChangeStream, what).into());
     }
     run.ensure_readable(None).await?;

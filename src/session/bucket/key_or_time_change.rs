@@ -7,7 +7,7 @@ use bson::raw::{RawBsonRef, RawDocumentBuf};
 use super::command::BucketCommand;
 use super::failed_update::FailedUpdate;
 use super::item_update::{ItemUpdate, in_words_of_the_application};
-use super::relocate::{RelocateOutcome, relocate, was_relocated};
+use super::relocate::{RelocateOutcome, check_key_change, relocate, was_relocated};
 use super::retime::shift;
 use super::retry_on_swap::is_swap_error;
 use super::room;
@@ -118,6 +118,9 @@ async fn change(
     // place under it since the statement was validated, and this item may match only because of that.
     if let Some(answer) = task.recorded(run).await? {
         return Ok(KeyOrTimeOutcome::Recorded(answer));
+    }
+    if !is_time {
+        check_key_change(run)?;
     }
     Ok(match relocate(run, task, found, &item).await? {
         RelocateOutcome::Now(answer) => KeyOrTimeOutcome::Away(item, answer),

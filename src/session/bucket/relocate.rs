@@ -64,7 +64,6 @@ pub(super) async fn relocate(
             None => RelocateOutcome::Missed,
         });
     }
-    may_relocate(run)?;
     let mut attempt = 0;
     for tries in 0..MAX_ATTEMPTS {
         pause(tries).await;
@@ -151,10 +150,15 @@ async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[Raw
     }
 }
 
-/// Refuses a relocation if the upstream has no transaction for it.
-pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> {
+/// Refuses to move an item to another key if the upstream has no transaction for it. Refuses that also if a change
+/// stream cannot describe it: a mongos returns the events of two shards in any order.
+pub(super) fn check_key_change(run: &BucketCommand<'_>) -> Result<(), CommandError> {
+    let is_in_transaction = run.context.head.in_transaction();
     let what = match run.context.upstream {
-        _ if run.context.head.in_transaction() || run.context.can_relocate() => return Ok(()),
+        UpstreamKind::Mongos if is_in_transaction && run.shape.change_streams() => {
+            "an update that moves an item to another key behind a mongos, with `change_streams = true` in the shape"
+        }
+        _ if is_in_transaction || run.context.can_relocate() => return Ok(()),
         UpstreamKind::Mongos => "an update that moves an item to another key, outside a transaction behind a mongos",
         _ => {
             "an update that moves an item to another key on a standalone (it needs a transaction, and so a replica set)"

@@ -1,16 +1,16 @@
 //! `fullDocument: "updateLookup"`: the current versions of changed documents.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::read::{append_options, kill};
 use super::watched::namespace_of;
 use crate::command::arguments::with_replaced;
-use crate::command::document::{get, single};
+use crate::command::document::{get, get_path, single};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::change_stream::ItemEvent;
-use crate::pattern::bucket::key::same_bytes;
+use crate::pattern::bucket::key::{is_value_under_in, value_identity};
 use crate::session::bucket::{BucketCommand, find};
 use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
@@ -44,7 +44,8 @@ pub(super) async fn add_current_versions(
     Ok(complete)
 }
 
-/// The current versions of the documents of some events.
+/// The current versions of the documents of some events. A document whose `_id` cannot be listed under `$in` is read
+/// alone.
 #[derive(Default)]
 struct CurrentVersions {
     collections: Vec<OfCollection>,
@@ -62,7 +63,10 @@ struct OfCollection {
 
 impl CurrentVersions {
     fn add(&mut self, event: &RawDocument) {
-        let (Some(namespace), Some(id)) = (namespace_of(event), id_of(event)) else {
+        let (Some(namespace), Some(key)) = (namespace_of(event), document_key(event)) else {
+            return;
+        };
+        let Some(id) = get(key, "_id").filter(|id| is_value_under_in(*id)) else {
             return;
         };
         if let Some(known) = self.collections.iter_mut().find(|known| known.namespace() == namespace) {
@@ -80,7 +84,8 @@ impl CurrentVersions {
 
     async fn read(&mut self, context: &mut CommandContext<'_>) -> Result<(), RunError> {
         for collection in &mut self.collections {
-            let reply = find(context, collection.namespace(), &collection.ids).await?;
+            let filter = single("_id", single("$in", &collection.ids));
+            let reply = find(context, collection.namespace(), &filter).await?;
             if let Some(cursor) = CursorReply::parse(&reply) {
                 collection.found = cursor.documents().map(RawDocument::to_owned).collect();
                 collection.is_complete = cursor.id == 0;
@@ -95,21 +100,18 @@ impl CurrentVersions {
         context: &mut CommandContext<'_>,
         event: &RawDocument,
     ) -> Result<Option<RawDocumentBuf>, RunError> {
-        let (Some(namespace), Some(id)) = (namespace_of(event), id_of(event)) else {
+        let (Some(namespace), Some(key)) = (namespace_of(event), document_key(event)) else {
             return Ok(None);
         };
+        let is_listed = get(key, "_id").is_some_and(is_value_under_in);
         let mut collections = self.collections.iter();
-        let Some(collection) = collections.find(|known| known.namespace() == namespace) else {
-            return Ok(None);
-        };
-        let found = collection
-            .found
-            .iter()
-            .find(|document| get(document, "_id").is_some_and(|found| same_bytes(found, id)));
-        if found.is_some() || collection.is_complete {
-            return Ok(found.cloned());
+        if let Some(collection) = collections.find(|known| is_listed && known.namespace() == namespace) {
+            let found = collection.found.iter().find(|document| has_key(document, key));
+            if found.is_some() || collection.is_complete {
+                return Ok(found.cloned());
+            }
         }
-        let reply = find(context, namespace, &[id].into_iter().collect()).await?;
+        let reply = find(context, namespace, &filter_of(key)).await?;
         let cursor = CursorReply::parse(&reply);
         Ok(cursor.and_then(|cursor| cursor.documents().next().map(RawDocument::to_owned)))
     }
@@ -121,19 +123,32 @@ impl OfCollection {
     }
 }
 
-fn id_of(event: &RawDocument) -> Option<RawBsonRef<'_>> {
-    get(get(event, "documentKey")?.as_document()?, "_id")
+/// The `_id`, and the values of the shard key in a sharded collection, where several shards may have the `_id`.
+fn document_key(event: &RawDocument) -> Option<&RawDocument> {
+    get(event, "documentKey")?.as_document()
 }
 
-/// mongod's or the proxy's reply to a `find` of these `_id`s in one batch, as a majority of the members has
-/// them. The cursor of the reply is closed, and its id shows whether documents are missing.
+fn has_key(document: &RawDocument, key: &RawDocument) -> bool {
+    let is_same = |one, other| value_identity(one) == value_identity(other);
+    let mut fields = key.iter().flatten();
+    fields.all(|(path, value)| get_path(document, path.as_str()).is_some_and(|found| is_same(found, value)))
+}
+
+fn filter_of(key: &RawDocument) -> RawDocumentBuf {
+    let fields = key.iter().flatten();
+    let equalities = fields.map(|(name, value)| (name, RawBson::Document(single("$eq", value))));
+    equalities.collect()
+}
+
+/// mongod's or the proxy's reply to a `find` in one batch, as a majority of the members has the documents. The
+/// cursor of the reply is closed, and its id shows whether documents are missing.
 async fn find(
     context: &mut CommandContext<'_>,
     namespace: Namespace<'_>,
-    ids: &RawArrayBuf,
+    filter: &RawDocument,
 ) -> Result<RawDocumentBuf, RunError> {
     let mut body = single("find", namespace.collection);
-    body.append(cstr!("filter"), single("_id", single("$in", ids)));
+    body.append(cstr!("filter"), filter);
     body.append(cstr!("batchSize"), i64::try_from(DOCUMENTS).unwrap_or(i64::MAX));
     body.append(cstr!("readConcern"), single("level", "majority"));
     append_options(context, namespace, &mut body);

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 
-use self::events::{Updates, by_document, compare};
+use self::events::{Events, Updates, by_document, compare, without_shard_key};
 use self::reader::Reader;
 use super::{Operation, Outcome, delete, find_and_modify, insert, transaction, update};
 use crate::differential::compare::Canon;
@@ -15,7 +15,7 @@ use crate::differential::grammar::{
     STREAM, StreamBatch, StreamBefore, StreamDocument, StreamEnd, StreamResume, StreamScope, StreamStages, StreamWrite,
 };
 use crate::differential::sides::{ANOTHER, COLLECTION, Side, field, show};
-use crate::differential::{Generator, Sides};
+use crate::differential::{Generator, Sides, Topology};
 
 /// The code of a refusal.
 const REFUSED: i32 = 115;
@@ -82,13 +82,15 @@ fn make_up(generator: &mut Generator) -> Box<dyn Operation> {
         StreamBatch::Two => Some(2),
     };
     let steps = (0..8).map(|_| step(generator)).collect();
+    let is_sharded = generator.names_keys;
     Box::new(Stream {
         scope,
         options,
         stages,
         batch_size,
         steps,
-        end: generator.take(),
+        // A collection that is created again is not sharded.
+        end: generator.take_where(|end| end != StreamEnd::Drop || !is_sharded),
         is_supported: generator.shape.change_streams,
         canon: generator.canon(),
     })
@@ -201,10 +203,7 @@ impl Stream {
         let found = shaped.drain(self, &mut sides.shaped)?;
         shaped.remember(&found)?;
         self.check_resumed(&mut sides.shaped, &found, step.back)?;
-        let (expected, found) = (
-            by_document(self.canon, expected, &sides.plain),
-            by_document(self.canon, found, &sides.shaped),
-        );
+        let (expected, found) = self.by_document(sides, expected, found);
         // A resumed stream returns events of earlier steps, too.
         let updates = Updates::of_any(self.steps.iter().map(|step| &*step.write));
         compare(&expected, &found, updates).with_context(|| {
@@ -220,6 +219,18 @@ impl Stream {
             )
         })?;
         Ok(())
+    }
+
+    fn by_document(&self, sides: &Sides, plain: Vec<RawDocumentBuf>, shaped: Vec<RawDocumentBuf>) -> (Events, Events) {
+        // The plain collection is not sharded.
+        let shaped = match sides.topology {
+            Topology::Sharded => shaped.iter().map(|event| without_shard_key(event)).collect(),
+            _ => shaped,
+        };
+        (
+            by_document(self.canon, plain, &sides.plain),
+            by_document(self.canon, shaped, &sides.shaped),
+        )
     }
 
     /// A stream that is opened behind one of these events has the others. So has one that is opened at the token of
@@ -251,10 +262,7 @@ impl Stream {
             sides.both(&doc! { "drop": COLLECTION })?;
             let expected = plain.drain(self, &mut sides.plain)?;
             let found = shaped.drain(self, &mut sides.shaped)?;
-            let (expected, found) = (
-                by_document(self.canon, expected, &sides.plain),
-                by_document(self.canon, found, &sides.shaped),
-            );
+            let (expected, found) = self.by_document(sides, expected, found);
             compare(&expected, &found, Updates::Others).context("after a drop")?;
             ensure!((plain.cursor == 0) == (shaped.cursor == 0), "one stream has ended");
             sides.both(&doc! { "create": COLLECTION })?;

@@ -53,6 +53,11 @@ const KINDS: &[Kind] = &[
         |write| write.topology.is_behind_mongos() && write.may_change_key(),
     ),
     kind(
+        "move behind a mongos, with change streams",
+        "an update that moves an item to another key behind a mongos, with `change_streams = true` in the shape",
+        |write| write.topology.is_behind_mongos() && write.shape.change_streams && write.may_change_key(),
+    ),
+    kind(
         "findAndModify of a time behind a mongos",
         "a retryable findAndModify that changes the time of an item behind a mongos",
         |write| write.topology.is_behind_mongos() && write.may_move(),

@@ -1,9 +1,9 @@
 //! Change events of items.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use bson::Timestamp;
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{CStr, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::change_record::ChangeRecord;
 use super::images::{BeforeChange, FullDocument, Images};
@@ -58,7 +58,8 @@ pub fn is_of_shape(shape: &BucketShape, event: &RawDocument) -> bool {
 #[derive(Debug, Default)]
 pub struct ItemEvents {
     images: Images,
-    moving: HashMap<Vec<u8>, MovingItem>,
+    /// By the collection and the `_id`.
+    moving: HashMap<Vec<u8>, VecDeque<MovingItem>>,
     /// The cluster time of the last event.
     time: Option<Timestamp>,
 }
@@ -68,6 +69,8 @@ pub struct ItemEvents {
 struct MovingItem {
     before: RawDocumentBuf,
     record: ChangeRecord,
+    /// The identity of the values of the key.
+    key: Vec<u8>,
 }
 
 impl MovingItem {
@@ -80,7 +83,6 @@ impl MovingItem {
 /// The change of an item.
 struct Change {
     operation: Operation,
-    id: RawBson,
     before: Option<RawDocumentBuf>,
     after: Option<RawDocumentBuf>,
     /// Whether the event belongs to the application's transaction, if the event of the page has one.
@@ -171,6 +173,21 @@ impl ItemEvents {
         }
     }
 
+    /// The item that has left another page for this one. Items of several keys may have one `_id`. An item that changes
+    /// its key is the one that has left first. In a sharded collection, no item does.
+    fn arrived(&mut self, shape: &BucketShape, event: &RawDocument, item: &PageItem) -> Option<MovingItem> {
+        let identity = identity(event, &item.id);
+        let moving = self.moving.get_mut(&identity)?;
+        let key = key_identity(shape, &item.item);
+        let of_key = moving.iter().position(|moving| moving.key == key);
+        let place = of_key.or_else(|| shard_key(event).next().is_none().then_some(0))?;
+        let arrived = moving.remove(place);
+        if moving.is_empty() {
+            self.moving.remove(&identity);
+        }
+        arrived
+    }
+
     fn changes(&mut self, shape: &BucketShape, event: &RawDocument) -> Result<Vec<Change>, EventError> {
         let document = |name| get(event, name).and_then(RawBsonRef::as_document);
         let (before, after) = (document("fullDocumentBeforeChange"), document("fullDocument"));
@@ -190,14 +207,19 @@ impl ItemEvents {
         for change in page_changes(shape, before, after) {
             match (change, record) {
                 (PageChange::Removed(PageItem { id, item }), Some(record)) => {
-                    let moving = MovingItem { before: item, record };
-                    self.moving.insert(value_identity(id.as_raw_bson_ref()), moving);
+                    let key = key_identity(shape, &item);
+                    let moving = MovingItem {
+                        before: item,
+                        record,
+                        key,
+                    };
+                    self.moving.entry(identity(event, &id)).or_default().push_back(moving);
                 }
-                (PageChange::Removed(item), None) => changes.push(Change::removed(item)),
-                (PageChange::Added(item), _) => {
-                    let moved = self.moving.remove(&value_identity(item.id.as_raw_bson_ref()));
-                    if !moved.as_ref().is_some_and(|moved| moved.is_unchanged(&item)) {
-                        changes.push(Change::added(item, moved));
+                (PageChange::Removed(removed), None) => changes.push(Change::removed(removed.item)),
+                (PageChange::Added(added), _) => {
+                    let moved = self.arrived(shape, event, &added);
+                    if !moved.as_ref().is_some_and(|moved| moved.is_unchanged(&added)) {
+                        changes.push(Change::added(added.item, moved));
                     }
                 }
                 (
@@ -220,7 +242,7 @@ impl ItemEvents {
                         (Some(form), ItemUpdate::Whole | ItemUpdate::Unknown(_)) => ItemUpdate::Unknown(form),
                         (_, described) => described,
                     };
-                    changes.push(Change::changed(before, after, update));
+                    changes.push(Change::changed(before, after.item, update));
                 }
             }
         }
@@ -228,22 +250,44 @@ impl ItemEvents {
     }
 }
 
+/// Equal for equal `_id`s in the collection of the event.
+fn identity(event: &RawDocument, id: &RawBson) -> Vec<u8> {
+    let namespace = get(event, "ns").unwrap_or(RawBsonRef::Null);
+    let both: RawArrayBuf = [namespace, id.as_raw_bson_ref()].into_iter().collect();
+    value_identity(RawBsonRef::Array(&both))
+}
+
+/// The fields of the shard key in the event of a page. None: the collection is not sharded.
+fn shard_key(event: &RawDocument) -> impl Iterator<Item = &CStr> {
+    let key = get(event, "documentKey").and_then(RawBsonRef::as_document);
+    let fields = key.into_iter().flat_map(RawDocument::iter).flatten();
+    fields.map(|(name, _)| name).filter(|name| name.as_str() != "_id")
+}
+
+/// Equal for items of one key.
+fn key_identity(shape: &BucketShape, item: &RawDocument) -> Vec<u8> {
+    let values = shape
+        .key()
+        .iter()
+        .map(|field| get(item, field).unwrap_or(RawBsonRef::Null));
+    let values: RawArrayBuf = values.collect();
+    value_identity(RawBsonRef::Array(&values))
+}
+
 impl Change {
-    fn removed(PageItem { id, item }: PageItem) -> Self {
+    fn removed(item: RawDocumentBuf) -> Self {
         Self {
             operation: Operation::Delete,
-            id,
             before: Some(item),
             after: None,
             is_in_transaction: true,
         }
     }
 
-    fn added(PageItem { id, item }: PageItem, moved: Option<MovingItem>) -> Self {
-        let Some(MovingItem { before, record }) = moved else {
+    fn added(item: RawDocumentBuf, moved: Option<MovingItem>) -> Self {
+        let Some(MovingItem { before, record, .. }) = moved else {
             return Self {
                 operation: Operation::Insert,
-                id,
                 before: None,
                 after: Some(item),
                 is_in_transaction: true,
@@ -255,14 +299,13 @@ impl Change {
         };
         Self {
             operation,
-            id,
             before: Some(before),
             after: Some(item),
             is_in_transaction: !record.is_own_transaction,
         }
     }
 
-    fn changed(before: RawDocumentBuf, PageItem { id, item }: PageItem, update: ItemUpdate) -> Self {
+    fn changed(before: RawDocumentBuf, item: RawDocumentBuf, update: ItemUpdate) -> Self {
         let operation = match update {
             ItemUpdate::Whole => Operation::Replace,
             ItemUpdate::Fields(description) => Operation::Update(description),
@@ -270,7 +313,6 @@ impl Change {
         };
         Self {
             operation,
-            id,
             before: Some(before),
             after: Some(item),
             is_in_transaction: true,
@@ -295,9 +337,7 @@ impl Change {
         copy(&mut event, &["clusterTime", "wallTime"]);
         let needs_current_version = self.append_full_document(&mut event, images.full_document);
         copy(&mut event, &["ns"]);
-        let mut key = RawDocumentBuf::new();
-        key.append(cstr!("_id"), &self.id);
-        event.append(cstr!("documentKey"), key);
+        event.append(cstr!("documentKey"), self.document_key(page));
         if let Operation::Update(description) = &self.operation {
             event.append(cstr!("updateDescription"), description.document());
         }
@@ -312,6 +352,18 @@ impl Change {
             document: event,
             needs_current_version,
         }
+    }
+
+    /// The `_id` of the item before the change. In a sharded collection, the shard key precedes it.
+    fn document_key(&self, page: &RawDocument) -> RawDocumentBuf {
+        let mut key = RawDocumentBuf::new();
+        let item = self.before.as_ref().or(self.after.as_ref());
+        for name in shard_key(page).chain([cstr!("_id")]) {
+            if let Some(value) = item.and_then(|item| get(item, name.as_str())) {
+                key.append(name, value);
+            }
+        }
+        key
     }
 
     /// Appends `fullDocument` where mongod does. Returns whether it must be the current version of the item.
@@ -349,32 +401,60 @@ mod tests {
     use super::*;
     use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
-    /// The events for an item that leaves its page and arrives on another one with this `n`.
-    fn of_move(is_own_transaction: bool, n: i32) -> Vec<String> {
+    const TIME: Timestamp = Timestamp { time: 1, increment: 1 };
+
+    fn shape() -> BucketShape {
         let pattern = NamespacePattern::parse("d.c").unwrap();
-        let shape = BucketShape::new(BucketOptions::new(pattern, vec!["k".into()])).unwrap();
-        let time = Timestamp { time: 1, increment: 1 };
+        BucketShape::new(BucketOptions::new(pattern, vec!["k".into()])).unwrap()
+    }
+
+    /// An item leaves its page of a key.
+    fn leaves(key: i32, is_own_transaction: bool) -> RawDocumentBuf {
         let record = rawdoc! { "count": 1, "own": is_own_transaction, "replaced": false, "pipeline": false };
-        let leaves = rawdoc! {
-            "_id": { "_data": "82A1" }, "operationType": "update", "clusterTime": time,
-            "fullDocumentBeforeChange": { "_id": "1_1", "k": 1, "count": 1, "history": [{ "_id": 1, "n": 1 }], "control": { "v": 1, "page": 0 } },
-            "fullDocument": { "_id": "1_1", "k": 1, "count": 0, "history": [], "control": { "v": 1, "page": 0, "moved": record } },
-        };
-        let arrives = rawdoc! {
-            "_id": { "_data": "82A2" }, "operationType": "insert", "clusterTime": time,
-            "fullDocument": { "_id": "1_2", "k": 1, "count": 1, "history": [{ "_id": 1, "n": n }], "control": { "v": 1, "page": 0 } },
-        };
+        rawdoc! {
+            "_id": { "_data": "82A1" }, "operationType": "update", "clusterTime": TIME,
+            "documentKey": { "k": key, "_id": "1_1" },
+            "fullDocumentBeforeChange": { "_id": "1_1", "k": key, "count": 1, "history": [{ "_id": 1, "n": 1 }], "control": { "v": 1, "page": 0 } },
+            "fullDocument": { "_id": "1_1", "k": key, "count": 0, "history": [], "control": { "v": 1, "page": 0, "moved": record } },
+        }
+    }
+
+    /// It arrives on another page of a key, with this `n`.
+    fn arrives(key: i32, n: i32) -> RawDocumentBuf {
+        rawdoc! {
+            "_id": { "_data": "82A2" }, "operationType": "insert", "clusterTime": TIME,
+            "documentKey": { "k": key, "_id": "1_2" },
+            "fullDocument": { "_id": "1_2", "k": key, "count": 1, "history": [{ "_id": 1, "n": n }], "control": { "v": 1, "page": 0 } },
+        }
+    }
+
+    fn events_of(pages: &[RawDocumentBuf]) -> Vec<RawDocumentBuf> {
         let mut events = ItemEvents::default();
-        let events = [leaves, arrives].map(|event| events.of_page(&shape, &event, 0).unwrap());
-        let events = events.iter().flatten();
-        let names = events.map(|event| event.document.get_str("operationType").unwrap().to_owned());
-        names.collect()
+        let events = pages.iter().map(|event| events.of_page(&shape(), event, 0).unwrap());
+        events.flatten().map(|event| event.document).collect()
+    }
+
+    fn check_operations(pages: &[RawDocumentBuf], expected: &[&str]) {
+        let events = events_of(pages);
+        let operations = events.iter().map(|event| event.get_str("operationType").unwrap());
+        assert!(operations.eq(expected.iter().copied()), "{events:?}");
     }
 
     #[test]
     fn an_item_that_moves_as_it_is_has_no_event() {
-        assert!(of_move(true, 1).is_empty());
-        assert_eq!(of_move(true, 2), ["update"]);
-        assert_eq!(of_move(false, 1), ["update"]);
+        check_operations(&[leaves(1, true), arrives(1, 1)], &[]);
+        check_operations(&[leaves(1, true), arrives(1, 2)], &["update"]);
+        check_operations(&[leaves(1, false), arrives(1, 1)], &["update"]);
+    }
+
+    #[test]
+    fn items_of_two_shards_move_at_the_same_time() {
+        let pages = [leaves(1, true), leaves(2, true), arrives(2, 5), arrives(1, 1)];
+        check_operations(&pages, &["update"]);
+        let events = events_of(&pages);
+        let key = events.first().unwrap().get_document("documentKey").unwrap();
+        assert_eq!(key, &*rawdoc! { "k": 2, "_id": 1 });
+        // No item moves to another key of a sharded collection.
+        check_operations(&[leaves(1, true), arrives(2, 1)], &["insert"]);
     }
 }

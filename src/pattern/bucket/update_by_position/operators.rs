@@ -7,7 +7,7 @@ use bson::raw::{CStr, RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf
 use super::plan::{InPlace, Planned, element};
 use super::rename::{RenameEffect, renamed};
 use super::replacement::{is_same, of_computed};
-use crate::command::document::{get, put};
+use crate::command::document::{get, get_path, put};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::added_fields::keep_order;
 use crate::pattern::bucket::field_names::is_positional;
@@ -171,13 +171,6 @@ fn computes_with_nan(item: &RawDocument, operators: &RawDocument) -> bool {
         .filter_map(|name| get(operators, name)?.as_document());
     let mut paths = paths.flat_map(RawDocument::iter).flatten();
     paths.any(|(path, _)| get_path(item, path.as_str()).is_some_and(is_nan))
-}
-
-fn get_path<'a>(item: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a>> {
-    match path.split_once('.') {
-        Some((root, rest)) => get_path(get(item, root)?.as_document()?, rest),
-        None => get(item, path),
-    }
 }
 
 fn is_nan(value: RawBsonRef<'_>) -> bool {

@@ -38,7 +38,7 @@ use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
-use crate::session::bucket::relocate::may_relocate;
+use crate::session::bucket::relocate::check_key_change;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_swap_error, is_swap_write_error, updated_in_part, wait};
 use crate::session::bucket::{room, write_concern};
 use crate::session::metrics::RefusalReason;
@@ -188,7 +188,7 @@ impl Many<'_> {
             return Ok(Vec::new());
         }
         if self.elsewhere.iter().any(|away| away.changes_key) {
-            may_relocate(run)?;
+            check_key_change(run)?;
         }
         let mut done = 0;
         match self.send(run, &mut steps, &mut done).await {

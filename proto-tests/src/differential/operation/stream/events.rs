@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::Operation;
 use crate::differential::compare::{Canon, GENERATED_ID};
@@ -142,6 +142,19 @@ pub(super) fn by_document(canon: Canon, events: Vec<RawDocumentBuf>, side: &Side
         }
     }
     sorted
+}
+
+/// The event with the `_id` alone as `documentKey`.
+pub(super) fn without_shard_key(event: &RawDocument) -> RawDocumentBuf {
+    let fields = event.iter().flatten().map(|(name, value)| {
+        let key = value.as_document().filter(|_| name.as_str() == "documentKey");
+        let value = match key.and_then(|key| field(key, "_id")) {
+            Some(id) => RawBson::Document([(cstr!("_id"), id)].into_iter().collect()),
+            None => value.into(),
+        };
+        (name, value)
+    });
+    fields.collect()
 }
 
 fn describe(canon: Canon, description: &RawDocument) -> Vec<u8> {
