@@ -34,6 +34,7 @@ pub mod proxy;
 pub mod raw;
 pub mod replies;
 pub mod rest;
+mod resume_token;
 pub mod retrying;
 pub mod search;
 pub mod sessions;

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
 
 use crate::raw::Connection;
-use crate::sessions::lsid;
+use crate::sessions::{Transaction, lsid};
 use crate::{ItemIds, Outlier, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, replies};
 
 /// The collections' name.
@@ -202,6 +202,20 @@ impl<P: Pattern> Sides<P> {
         let [plain, shaped] = self.run(command)?;
         ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");
         Ok(plain)
+    }
+
+    /// Runs a command on each side in a transaction of its own, the first one of a session, and commits it.
+    /// Returns the replies to the command.
+    pub fn in_transaction(&mut self, session: &str, command: &Document) -> Result<[Document; 2]> {
+        let (plain, shaped) = (self.plain_database(), self.shaped_database());
+        let run = |connection: &mut Connection, database: String| -> Result<Document> {
+            let mut transaction = Transaction::new(&format!("{database}{session}"), &database);
+            let reply = transaction.run(connection, command)?;
+            let end = transaction.end(connection, "commitTransaction")?;
+            ensure!(end.get_f64("ok")? > 0.0, "{end} after {reply}");
+            Ok(reply)
+        };
+        Ok([run(&mut self.plain, plain)?, run(&mut self.shaped, shaped)?])
     }
 
     /// A command that is refused and changes nothing. The reply of the plain collection is ignored.

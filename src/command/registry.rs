@@ -113,8 +113,8 @@ const OF_USERS_AND_ROLES: [&str; 14] = [
     "usersInfo",
 ];
 
-/// Commands of a mongos on the chunks and zones of a collection. They contain values of the shard key, which are the
-/// same for items and pages.
+/// Commands of a mongos on the chunks and zones of a collection. They contain values of the shard key, which
+/// are the same for items and pages.
 const OF_CHUNKS_AND_ZONES: [&str; 9] = [
     "balancerCollectionStatus",
     "clearJumboFlag",

@@ -1,7 +1,7 @@
-//! Commands on plain collections, databases or the server that reference or return shaped
-//! collections: pipelines, views, `renameCollection`, `shardCollection`, `refineCollectionShardKey`, `listCollections`, `dbStats`
-//! and `killCursors`. The reply is mongod's. A cursor belongs to the collection of the command, and its
-//! `getMore` is relayed.
+//! Commands on plain collections, databases or the server that reference or return shaped collections:
+//! pipelines, views, `renameCollection`, `shardCollection`, `refineCollectionShardKey`, `listCollections`,
+//! `dbStats` and `killCursors`. The reply is mongod's. A cursor belongs to the collection of the command, and
+//! its `getMore` is relayed.
 
 pub(super) mod collection_lookup;
 mod db_stats;

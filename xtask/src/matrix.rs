@@ -9,7 +9,8 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use proto_tests::{mongod, paths};
 
-/// Tests that compare with a plain collection, or with a server without the proxy. From the fastest to the slowest.
+/// Tests that compare with a plain collection, or with a server without the proxy. From the fastest to the
+/// slowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Suite {
     Auto,
@@ -19,9 +20,9 @@ enum Suite {
     Failover,
     Collections,
     Reads,
-    /// Tests of the specifications by `PyMongo`, with shaped collections: CRUD, retryable writes, transactions, management
+    /// `PyMongo`'s tests of the CRUD, retryable writes, transactions and management specifications, shaped
     SpecificationsShaped,
-    /// Tests of the CRUD, retryable writes and transactions specifications by `PyMongo`, relayed
+    /// `PyMongo`'s tests of the CRUD, retryable writes and transactions specifications, relayed
     SpecificationsRelayed,
     Writes,
     Differential,

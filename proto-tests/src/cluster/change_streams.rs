@@ -1,8 +1,8 @@
-//! Change streams. Each shard has a stream of its own, and the router merges the events by their tokens, which
-//! begin with the time. It returns an event when every shard has passed the event's time.
+//! Change streams. Each shard has a stream of its own, and the router merges the events by their tokens,
+//! which begin with the time. It returns an event when every shard has passed the event's time.
 //!
-//! The mongods do not know the shard key, so the router adds it to `documentKey`. It takes the values from the
-//! images of the document, and leaves out those of a deleted document without a pre-image.
+//! The mongods do not know the shard key, so the router adds it to `documentKey`. It takes the values from
+//! the images of the document, and leaves out those of a deleted document without a pre-image.
 
 mod source;
 
@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use bson::{Bson, Document, Timestamp, doc};
 
 use self::source::{Source, Token};
-use super::cursors::{BATCH_BYTES, FIRST_BATCH};
+use super::cursors::{BATCH_BYTES, first_batch_size, next_batch_size};
 use super::moves;
 use super::routing::{FIRST_SHARD, Routing, Sharded};
 use super::shard_connections::ShardConnections;
@@ -90,11 +90,7 @@ pub(super) fn open(connections: &mut ShardConnections, routing: &Routing, comman
         sources,
         reached: start.behind,
     };
-    let cursor = document(command, "cursor");
-    let size = match cursor.get("batchSize") {
-        Some(_) => usize::try_from(number(&cursor, "batchSize"))?,
-        None => FIRST_BATCH,
-    };
+    let size = first_batch_size(&document(command, "cursor"))?;
     let batch = stream.next_batch(connections, command, size, Duration::ZERO)?;
     Ok(stream.keep(connections, "firstBatch", batch, None))
 }
@@ -105,10 +101,7 @@ pub(super) fn get_more(connections: &mut ShardConnections, command: &Document) -
     let Some(mut stream) = connections.state().streams.lock().remove(&id) else {
         return Ok(None);
     };
-    let size = match number(command, "batchSize") {
-        0 => usize::MAX,
-        size => usize::try_from(size)?,
-    };
+    let size = next_batch_size(command)?;
     let wait = match command.get("maxTimeMS") {
         Some(_) => Duration::from_millis(u64::try_from(number(command, "maxTimeMS"))?),
         None => DEFAULT_WAIT,
@@ -236,10 +229,10 @@ impl Stream {
             is_late = Instant::now() >= deadline;
             self.read(connections, command)?;
             let needed = self.first().and_then(|first| first.time()).or(now);
-            let resting = self.sources.iter().filter(|source| source.is_before(needed));
-            let resting: Vec<usize> = resting.map(Source::shard).collect();
-            if !resting.is_empty() {
-                for shard in resting {
+            let lagging = self.sources.iter().filter(|source| source.is_before(needed));
+            let lagging: Vec<usize> = lagging.map(Source::shard).collect();
+            if !lagging.is_empty() {
+                for shard in lagging {
                     connections.append_note(shard)?;
                 }
                 self.read(connections, command)?;
@@ -280,7 +273,7 @@ impl Stream {
         self.first().is_some_and(|first| first <= *token)
     }
 
-    /// The events that no shard can precede, of at most [`BATCH_BYTES`] together.
+    /// The events that no shard can precede. They end when they have half of [`BATCH_BYTES`].
     fn take(&mut self, size: usize) -> Result<Vec<Bson>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(first) = self.first().filter(|_| batch.len() < size) {

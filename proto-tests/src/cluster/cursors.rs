@@ -14,7 +14,7 @@ use super::shard_connections::ShardConnections;
 use super::statements::{document, is_set, number, without};
 
 /// The documents of a first batch, if the client does not say.
-pub(super) const FIRST_BATCH: usize = 101;
+const FIRST_BATCH: usize = 101;
 /// The bytes of a batch.
 pub(super) const BATCH_BYTES: usize = 16 << 20;
 /// Ids of the router's cursors begin here. Those of mongod are random.
@@ -50,10 +50,7 @@ impl Cursors {
             Ok(options) => options,
             Err(_) => command,
         };
-        let size = match options.get("batchSize") {
-            Some(_) => usize::try_from(number(options, "batchSize"))?,
-            None => FIRST_BATCH,
-        };
+        let size = first_batch_size(options)?;
         let mut open = Open {
             namespace: namespace.to_owned(),
             documents: documents.into(),
@@ -101,16 +98,29 @@ impl Open {
     }
 }
 
+/// The most documents of a first batch, by the options of the cursor.
+pub(super) fn first_batch_size(options: &Document) -> Result<usize> {
+    match options.get("batchSize") {
+        Some(_) => Ok(usize::try_from(number(options, "batchSize"))?),
+        None => Ok(FIRST_BATCH),
+    }
+}
+
+/// The most documents of the batch of a `getMore`.
+pub(super) fn next_batch_size(command: &Document) -> Result<usize> {
+    match number(command, "batchSize") {
+        0 => Ok(usize::MAX),
+        size => Ok(usize::try_from(size)?),
+    }
+}
+
 /// `getMore`.
 pub(super) fn get_more(connections: &mut ShardConnections, command: &Document) -> Result<Document> {
     let id = number(command, "getMore");
     if let Some(reply) = change_streams::get_more(connections, command)? {
         return Ok(reply);
     }
-    let size = match number(command, "batchSize") {
-        0 => usize::MAX,
-        size => usize::try_from(size)?,
-    };
+    let size = next_batch_size(command)?;
     match connections.state().cursors.next_batch(id, size)? {
         Some(reply) => Ok(reply),
         None if id >= FIRST_ID && id < FIRST_ID + connections.state().cursors.opened.load(Ordering::Relaxed) => {

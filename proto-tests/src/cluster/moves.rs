@@ -18,7 +18,7 @@ use super::transactions;
 /// Documents that are copied at once.
 const COPIED: usize = 1000;
 
-/// The session of all moves. A change stream does not return what it writes.
+/// The session of all moves. Change streams leave out its events, as a shard does for moved chunks.
 pub(super) fn session_id() -> Binary {
     Binary {
         subtype: BinarySubtype::Uuid,
@@ -106,8 +106,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Writes in a transaction of [the session of moves](session_id). A shard whose primary is stepping down has the
-    /// next one before the transaction begins.
+    /// Writes in a transaction of [the session of moves](session_id). A shard whose primary is stepping down
+    /// has the next one before the transaction begins.
     fn write(&mut self, shard: usize, command: &Document) -> Result<()> {
         self.connections.append_note(shard)?;
         let number = self.connections.state().moves.fetch_add(1, Ordering::Relaxed);

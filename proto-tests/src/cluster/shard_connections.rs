@@ -47,8 +47,8 @@ impl ShardConnections {
         (0..self.open.len()).collect()
     }
 
-    /// The times to return with a reply of the router. If no shard took part, the operation time is the cluster
-    /// time.
+    /// The times to return with a reply of the router. If no shard took part, the operation time is the
+    /// cluster time.
     pub(super) fn take_times(&mut self) -> Document {
         let Some(gossip) = self.state.gossip() else {
             return Document::new();
@@ -57,8 +57,8 @@ impl ShardConnections {
         doc! { "operationTime": operation_time, "$clusterTime": gossip }
     }
 
-    /// Writes a note to a shard's oplog, as a shard without writes does after some seconds. mongod refuses the note if
-    /// a command holds the global lock.
+    /// Writes a note to a shard's oplog, as a shard without writes does after some seconds. mongod refuses
+    /// the note if a command holds the global lock.
     pub(super) fn append_note(&mut self, shard: usize) -> Result<()> {
         let concern = doc! { "w": "majority" };
         let note = doc! { "appendOplogNote": 1, "data": {}, "writeConcern": concern, "$db": "admin" };
@@ -147,7 +147,7 @@ impl ShardConnections {
     }
 
     fn keep_times(&mut self, reply: &Document) {
-        self.state.hear(reply);
+        self.state.advance_cluster_time(reply);
         self.operation_time = self.operation_time.max(reply.get_timestamp("operationTime").ok());
     }
 }

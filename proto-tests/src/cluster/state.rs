@@ -84,12 +84,12 @@ impl State {
         self.lock_gossip().as_ref().and_then(time_of)
     }
 
-    /// Takes the `$clusterTime` of a reply.
-    pub(super) fn hear(&self, reply: &Document) {
-        if let Ok(heard) = reply.get_document("$clusterTime") {
+    /// Keeps the `$clusterTime` of a reply if it is the greatest one.
+    pub(super) fn advance_cluster_time(&self, reply: &Document) {
+        if let Ok(replied) = reply.get_document("$clusterTime") {
             let mut gossip = self.lock_gossip();
-            if gossip.as_ref().and_then(time_of) < time_of(heard) {
-                *gossip = Some(heard.clone());
+            if gossip.as_ref().and_then(time_of) < time_of(replied) {
+                *gossip = Some(replied.clone());
             }
         }
     }

@@ -126,7 +126,8 @@ impl Streams {
         })
     }
 
-    /// Fails unless both streams have the same events of each document. Returns those of the shaped collection.
+    /// Fails unless both streams have the same events of each document. Returns those of the shaped
+    /// collection.
     fn finish(self, sides: &mut Sides) -> Result<Vec<Document>> {
         sides.alike(&doc! { "insert": COLLECTION, "documents": [item(LAST)] })?;
         let expected = by_document(&self.plain.finish(&mut sides.plain)?)?;
@@ -141,8 +142,8 @@ impl Streams {
     }
 }
 
-/// The events of each document, without times, tokens and names. The order of several documents of one command is
-/// that of the shards.
+/// The events of each document, without times, tokens and names. The order of several documents of one
+/// command is that of the shards.
 fn by_document(events: &[Document]) -> Result<BTreeMap<String, Vec<Document>>> {
     let mut sorted: BTreeMap<String, Vec<Document>> = BTreeMap::new();
     for event in events {
@@ -198,13 +199,8 @@ fn move_ranges(sides: &Sides) -> Result<()> {
 fn move_items_in_a_transaction(sides: &mut Sides) -> Result<()> {
     let earlier = |id: i64| set(id, doc! { "date": DateTime::from_millis(id * 10) });
     let command = doc! { "update": COLLECTION, "updates": [earlier(22), earlier(23), earlier(26), earlier(27)] };
-    for (is_shaped, database) in [(false, sides.plain_database()), (true, sides.shaped_database())] {
-        let connection = if is_shaped { &mut sides.shaped } else { &mut sides.plain };
-        let mut transaction = Transaction::new(&database, &database);
-        let reply = transaction.run(connection, &command)?;
+    for reply in sides.in_transaction("moves", &command)? {
         ensure!(reply.get_i32("nModified")? == 4, "{reply}");
-        let end = transaction.end(connection, "commitTransaction")?;
-        ensure!(end.get_f64("ok")? > 0.0, "{end}");
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod reads;
 mod refusals;
 mod retries;
 mod shaped;
+mod shard_key;
 mod sharded;
 mod slots;
 mod statistics;

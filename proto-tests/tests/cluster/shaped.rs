@@ -6,7 +6,7 @@ use bson::{Document, doc};
 use proto_tests::cluster::{self, Kind};
 use proto_tests::raw::Connection;
 use proto_tests::replies::first_code;
-use proto_tests::sessions::{Transaction, lsid};
+use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::{Outlier, Proxy, ProxyOptions, Shape, database_name};
 
@@ -124,13 +124,8 @@ fn a_change_of_a_key_outside_a_transaction_is_refused() -> Result<()> {
     retryable.insert("txnNumber", 1_i64);
     sides.refused(&retryable)?;
     sides.check()?;
-    for (is_shaped, database) in [(false, sides.plain_database()), (true, sides.shaped_database())] {
-        let connection = if is_shaped { &mut sides.shaped } else { &mut sides.plain };
-        let mut transaction = Transaction::new(&database, &database);
-        let reply = transaction.run(connection, &command)?;
+    for reply in sides.in_transaction("key in a transaction", &command)? {
         ensure!(reply.get_i32("nModified")? == 1, "{reply}");
-        let end = transaction.end(connection, "commitTransaction")?;
-        ensure!(end.get_f64("ok")? > 0.0, "{end}");
     }
     sides.check()
 }

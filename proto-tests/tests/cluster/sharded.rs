@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::cluster::{self, Cluster, Kind, SLOTS};
 use proto_tests::raw::Connection;
-use proto_tests::sessions::{Transaction, lsid};
+use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::{ItemIds, Shape};
 
 /// The shard key and the key of the shape.
-const KEY: &str = "k";
+pub(super) const KEY: &str = "k";
 
 fn shape() -> Shape {
     Shape {
@@ -25,31 +25,31 @@ fn shape() -> Shape {
 }
 
 /// A plain collection, and a shaped one that is sharded.
-struct Sharded {
+pub(super) struct Sharded {
     cluster: &'static Cluster,
-    sides: Sides,
+    pub(super) sides: Sides,
 }
 
-fn item(number: i64) -> Document {
+pub(super) fn item(number: i64) -> Document {
     let date = bson::DateTime::from_millis(number * 1000);
     doc! { "_id": number, KEY: number % 17, "date": date, "n": number * 7 % 30 }
 }
 
 impl Sharded {
     /// Two collections that are not sharded yet.
-    fn unsharded() -> Result<Self> {
+    pub(super) fn unsharded() -> Result<Self> {
         let cluster = cluster::shared();
         let sides = Sides::at(shape(), (cluster.uri(), cluster.router_addresses()[0]))?;
         Ok(Self { cluster, sides })
     }
 
-    fn open(kind: Kind) -> Result<Self> {
+    pub(super) fn open(kind: Kind) -> Result<Self> {
         let sharded = Self::unsharded()?;
         sharded.shard(kind)?;
         Ok(sharded)
     }
 
-    fn with_items() -> Result<Self> {
+    pub(super) fn with_items() -> Result<Self> {
         let mut sharded = Self::open(Kind::Ranged)?;
         sharded.insert_items()?;
         Ok(sharded)
@@ -59,13 +59,13 @@ impl Sharded {
         self.cluster.shard_collection(&self.namespace(), &doc! { KEY: 1 }, kind)
     }
 
-    fn insert_items(&mut self) -> Result<()> {
+    pub(super) fn insert_items(&mut self) -> Result<()> {
         let items: Vec<Document> = (0..100).map(item).collect();
         self.sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
         Ok(())
     }
 
-    fn namespace(&self) -> String {
+    pub(super) fn namespace(&self) -> String {
         format!("{}.{COLLECTION}", self.sides.shaped_database())
     }
 
@@ -79,7 +79,7 @@ impl Sharded {
     }
 
     /// The number of pages on each shard.
-    fn pages(&self) -> Result<Vec<usize>> {
+    pub(super) fn pages(&self) -> Result<Vec<usize>> {
         Ok(self.stored()?.iter().map(Vec::len).collect())
     }
 
@@ -114,7 +114,7 @@ impl Sharded {
 }
 
 /// Commands that name the key of the item that they write, or its `_id`.
-fn commands() -> Vec<Document> {
+pub(super) fn commands() -> Vec<Document> {
     let update = |filter: Document, change: Document| doc! { "q": filter, "u": change };
     let later = bson::DateTime::from_millis(70_500);
     let delete = |filter: Document, limit: i32| doc! { "q": filter, "limit": limit };
@@ -265,81 +265,6 @@ fn a_collection_is_sharded_after_its_first_use() -> Result<()> {
 }
 
 #[test]
-fn the_proxy_shards_a_collection_by_the_key_of_its_shape() -> Result<()> {
-    for has_items in [false, true] {
-        let mut sharded = Sharded::unsharded()?;
-        if has_items {
-            sharded.insert_items()?;
-        }
-        let by = |key: Document| doc! { "shardCollection": sharded.namespace(), "key": key, "$db": "admin" };
-        let refused = [by(doc! { "n": 1 }), by(doc! { KEY: 1, "n": 1 })];
-        let command = by(doc! { KEY: 1 });
-        for command in refused {
-            let reply = sharded.sides.shaped.command(&command)?;
-            ensure!(reply.get_i32("code")? == 115, "{command}: {reply}");
-        }
-        for _ in 0..2 {
-            sharded.sides.shaped.command_ok(&command)?;
-        }
-        if !has_items {
-            sharded.insert_items()?;
-        }
-        let pages = sharded.pages()?;
-        ensure!(!pages.contains(&0), "{pages:?}");
-        for command in commands() {
-            sharded.sides.alike(&command)?;
-            sharded.sides.check()?;
-        }
-    }
-    Ok(())
-}
-
-/// The model does not execute these commands, so it returns the error of a shard for those that are passed on.
-#[test]
-fn commands_on_chunks_and_zones_are_passed_on() -> Result<()> {
-    let mut sharded = Sharded::with_items()?;
-    let namespace = sharded.namespace();
-    let is_refused = |connection: &mut Connection, mut command: Document| -> Result<bool> {
-        command.insert("$db", "admin");
-        let reply = connection.command(&command)?;
-        ensure!(reply.get_f64("ok")? == 0.0, "{command}: {reply}");
-        Ok(reply.get_i32("code")? == 115)
-    };
-    for command in [
-        doc! { "moveChunk": &namespace, "find": { KEY: 1 }, "to": "shard1" },
-        doc! { "split": &namespace, "middle": { KEY: 5 } },
-        doc! { "balancerCollectionStatus": &namespace },
-        doc! { "updateZoneKeyRange": &namespace, "min": { KEY: 1 }, "max": { KEY: 5 }, "zone": "a" },
-        doc! { "refineCollectionShardKey": &namespace, "key": { KEY: 1 } },
-    ] {
-        ensure!(!is_refused(&mut sharded.sides.shaped, command.clone())?, "{command}");
-    }
-    for command in [
-        doc! { "refineCollectionShardKey": &namespace, "key": { KEY: 1, "n": 1 } },
-        doc! { "reshardCollection": &namespace, "key": { "n": 1 } },
-        doc! { "moveCollection": &namespace, "toShard": "shard1" },
-    ] {
-        ensure!(is_refused(&mut sharded.sides.shaped, command.clone())?, "{command}");
-    }
-    Ok(())
-}
-
-#[test]
-fn a_hashed_shard_key_distributes_pages() -> Result<()> {
-    let mut sharded = Sharded::open(Kind::Hashed)?;
-    let items: Vec<Document> = (0..100).map(item).collect();
-    sharded
-        .sides
-        .alike(&doc! { "insert": COLLECTION, "documents": items })?;
-    let pages = sharded.pages()?;
-    ensure!(!pages.contains(&0), "{pages:?}");
-    for command in commands() {
-        sharded.sides.alike(&command)?;
-    }
-    sharded.sides.check()
-}
-
-#[test]
 fn pages_of_keys_with_the_same_text_have_different_ids() -> Result<()> {
     let mut sharded = Sharded::open(Kind::Ranged)?;
     let of_key = |key: Bson, number: i32| doc! { "_id": number, KEY: key, "date": bson::DateTime::from_millis(7) };
@@ -366,13 +291,8 @@ fn a_transaction_changes_a_key_across_shards() -> Result<()> {
     for (number, key) in [(4_i64, 9), (5, 10), (6, 2)] {
         let update = doc! { "q": { "_id": number, KEY: number % 17 }, "u": { "$set": { KEY: key } } };
         let command = doc! { "update": COLLECTION, "updates": [update] };
-        for (is_shaped, database) in [(false, sides.plain_database()), (true, sides.shaped_database())] {
-            let connection = if is_shaped { &mut sides.shaped } else { &mut sides.plain };
-            let mut transaction = Transaction::new(&format!("{database}{number}"), &database);
-            let reply = transaction.run(connection, &command)?;
+        for reply in sides.in_transaction(&number.to_string(), &command)? {
             ensure!(reply.get_i32("nModified")? == 1, "{reply}");
-            let end = transaction.end(connection, "commitTransaction")?;
-            ensure!(end.get_f64("ok")? > 0.0, "{end}");
         }
         sides.check()?;
     }
@@ -452,37 +372,6 @@ fn an_id_occurs_once_in_a_key() -> Result<()> {
     let found = shaped.find(&database, COLLECTION, doc! { "_id": 3 })?;
     ensure!(found.len() == 3, "{found:?}");
     Ok(())
-}
-
-#[test]
-fn a_unique_index_begins_with_the_shard_key() -> Result<()> {
-    let mut sharded = Sharded::with_items()?;
-    let unique = |key: Document| {
-        let index = doc! { "name": "unique", "key": key, "unique": true };
-        doc! { "createIndexes": COLLECTION, "indexes": [index] }
-    };
-    for key in [doc! { "email": 1 }, doc! { "email": 1, KEY: 1 }] {
-        let mut command = unique(key);
-        command.insert("$db", sharded.sides.shaped_database());
-        let reply = sharded.sides.shaped.command(&command)?;
-        ensure!(reply.get_i32("code")? == 67, "{command}: {reply}");
-    }
-    sharded.sides.alike(&unique(doc! { KEY: 1, "date": 1 }))?;
-    // The fourth and the last one have the date of the first one; only the fourth one has its key.
-    for (number, seconds) in [(200, 200), (201, 201), (217, 217), (268, 200), (269, 200)] {
-        let date = bson::DateTime::from_millis(seconds * 1000);
-        let document = doc! { "_id": number, KEY: number % 17, "date": date, "n": 1 };
-        sharded
-            .sides
-            .alike(&doc! { "insert": COLLECTION, "documents": [document] })?;
-        sharded.sides.check()?;
-    }
-    let date = bson::DateTime::from_millis(217_000);
-    let update = doc! { "q": { "_id": 200 }, "u": { "$set": { "date": date } } };
-    sharded
-        .sides
-        .alike(&doc! { "update": COLLECTION, "updates": [update] })?;
-    sharded.sides.check()
 }
 
 /// An update of nothing waits. It reaches the shards although the proxy has not checked the collection.

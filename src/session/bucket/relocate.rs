@@ -150,8 +150,8 @@ async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[Raw
     }
 }
 
-/// Refuses to move an item to another key if the upstream has no transaction for it. Refuses that also if a change
-/// stream cannot describe it: a mongos returns the events of two shards in any order.
+/// Refuses to move an item to another key if the upstream has no transaction for it. Refuses that also if a
+/// change stream cannot describe it: a mongos returns the events of two shards in any order.
 pub(super) fn check_key_change(run: &BucketCommand<'_>) -> Result<(), CommandError> {
     let is_in_transaction = run.context.head.in_transaction();
     let what = match run.context.upstream {

@@ -44,8 +44,8 @@ pub(super) async fn add_current_versions(
     Ok(complete)
 }
 
-/// The current versions of the documents of some events. A document whose `_id` cannot be listed under `$in` is read
-/// alone.
+/// The current versions of the documents of some events. A document whose `_id` cannot be listed under `$in`
+/// is read alone.
 #[derive(Default)]
 struct CurrentVersions {
     collections: Vec<OfCollection>,
@@ -123,7 +123,8 @@ impl OfCollection {
     }
 }
 
-/// The `_id`, and the values of the shard key in a sharded collection, where several shards may have the `_id`.
+/// The `_id`, and the values of the shard key in a sharded collection, where several shards may have the
+/// `_id`.
 fn document_key(event: &RawDocument) -> Option<&RawDocument> {
     get(event, "documentKey")?.as_document()
 }
@@ -140,8 +141,8 @@ fn filter_of(key: &RawDocument) -> RawDocumentBuf {
     equalities.collect()
 }
 
-/// mongod's or the proxy's reply to a `find` in one batch, as a majority of the members has the documents. The
-/// cursor of the reply is closed, and its id shows whether documents are missing.
+/// mongod's or the proxy's reply to a `find` in one batch, as a majority of the members has the documents.
+/// The cursor of the reply is closed, and its id shows whether documents are missing.
 async fn find(
     context: &mut CommandContext<'_>,
     namespace: Namespace<'_>,

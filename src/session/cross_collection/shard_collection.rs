@@ -1,5 +1,5 @@
-//! `shardCollection` and `refineCollectionShardKey` of a bucket collection. The mongos distributes the pages by the
-//! first key fields of the shape.
+//! `shardCollection` and `refineCollectionShardKey` of a bucket collection. The mongos distributes the pages
+//! by the first key fields of the shape.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -13,7 +13,8 @@ use crate::session::error::RunError;
 use crate::session::metrics::RefusalReason;
 use crate::session::upstream::UpstreamKind;
 
-/// Creates the collection if `shardCollection` would, because a mongos would create it without the shape's indexes.
+/// Creates the collection if `shardCollection` would, because a mongos would create it without the shape's
+/// indexes.
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = across.context.head.body();
     across.context.check_server_is_known()?;

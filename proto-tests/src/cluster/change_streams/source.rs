@@ -7,6 +7,7 @@ use bson::{Bson, Document, Timestamp, doc};
 
 use crate::cluster::shard_connections::ShardConnections;
 use crate::cluster::statements::{copy_session, document, number};
+use crate::resume_token::time_of;
 
 /// A resume token. Tokens are ordered as their events.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,13 +29,9 @@ impl Token {
         &self.document
     }
 
-    /// The time that the token begins with, behind a byte for its type. `None`: it is malformed.
+    /// `None`: the token is malformed.
     pub(super) fn time(&self) -> Option<Timestamp> {
-        let part = |from: usize| u32::from_str_radix(self.data.get(from..from + 8)?, 16).ok();
-        Some(Timestamp {
-            time: part(2)?,
-            increment: part(10)?,
-        })
+        time_of(&self.data)
     }
 }
 

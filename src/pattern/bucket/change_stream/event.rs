@@ -173,8 +173,8 @@ impl ItemEvents {
         }
     }
 
-    /// The item that has left another page for this one. Items of several keys may have one `_id`. An item that changes
-    /// its key is the one that has left first. In a sharded collection, no item does.
+    /// The item that has left another page for this one. Items of several keys may have one `_id`. An item
+    /// that changes its key is the one that has left first. In a sharded collection, no item does.
     fn arrived(&mut self, shape: &BucketShape, event: &RawDocument, item: &PageItem) -> Option<MovingItem> {
         let identity = identity(event, &item.id);
         let moving = self.moving.get_mut(&identity)?;

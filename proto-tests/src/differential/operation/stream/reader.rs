@@ -9,6 +9,7 @@ use bson::{Bson, Document, Timestamp, doc};
 use super::{Step, Stream};
 use crate::differential::grammar::{StreamResume, StreamScope};
 use crate::differential::sides::{COLLECTION, Side, show};
+use crate::resume_token::time_of;
 
 /// The longest time in which a stream reaches the last write.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -135,7 +136,7 @@ impl Reader {
             let mut more = doc! { "getMore": self.cursor, "collection": collection, "maxTimeMS": 20, "$db": stream.database(side) };
             more.extend(stream.batch_size.map(|size| ("batchSize".to_owned(), Bson::from(size))));
             let reply = side.routes.command_raw(&more)?;
-            reached = time_of(&self.take(&reply)?)?;
+            reached = time_in(&self.take(&reply)?)?;
         }
         events.append(&mut self.first);
         Ok(events)
@@ -165,15 +166,8 @@ impl Reader {
     }
 }
 
-/// The time that mongod's token begins with.
-fn time_of(token: &Document) -> Result<Timestamp> {
+/// The time in a token of mongod, or in one of the proxy, which contains a token of mongod.
+fn time_in(token: &Document) -> Result<Timestamp> {
     let data = token.get_str("_data")?.trim_start_matches("mongoshape:");
-    let part = |from: usize| -> Result<u32> {
-        let digits = data.get(from..from + 8).context("a token without a time")?;
-        Ok(u32::from_str_radix(digits, 16)?)
-    };
-    Ok(Timestamp {
-        time: part(2)?,
-        increment: part(10)?,
-    })
+    time_of(data).with_context(|| format!("no time in {token}"))
 }
