@@ -12,6 +12,7 @@ pub mod books;
 pub mod breaking_relay;
 pub mod browser;
 pub mod buckets;
+pub mod cargo;
 pub mod certificates;
 mod client;
 pub mod cluster;

@@ -3,10 +3,8 @@
 //! They are tests of `proto-tests` and run as such. This command adds a command line, and removes the time
 //! limit.
 
-use std::process::Command;
-
 use anyhow::{Result, ensure};
-use proto_tests::paths;
+use proto_tests::cargo;
 
 /// The test, and the variable that it takes words from.
 const TEST: &str = "matrix::whole";
@@ -29,8 +27,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(paths::workspace())
+    let status = cargo::command()
         .args(["test", "--quiet", "--package", "proto-tests", "--test", "drivers", "--"])
         .args(["--include-ignored", "--exact", "--nocapture", TEST])
         .args(BULK_WRITE.iter().filter(|_| options.only.is_empty()))

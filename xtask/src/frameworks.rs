@@ -4,10 +4,8 @@
 //! They are tests of `proto-tests` and run as such. Those in Go and Java run only by this command, as they need
 //! Go, a JDK and Maven.
 
-use std::process::Command;
-
 use anyhow::{Result, ensure};
-use proto_tests::paths;
+use proto_tests::cargo;
 
 /// The module of the tests.
 const TESTS: &str = "shops::";
@@ -21,8 +19,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let tests = format!("{TESTS}{}", options.only.as_deref().unwrap_or_default());
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(paths::workspace())
+    let status = cargo::command()
         .args(["test", "--quiet", "--package", "proto-tests", "--test", "drivers", "--"])
         .args(["--include-ignored", &tests])
         .status()?;

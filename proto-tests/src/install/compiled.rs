@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::{PROGRAMS, locked};
-use crate::{commands, paths};
+use crate::{cargo, commands, paths};
 
 /// The script in Go.
 pub fn go() -> Result<PathBuf> {
@@ -69,7 +69,7 @@ fn maven(project: &str) -> Result<OsString> {
 pub fn rust() -> Result<PathBuf> {
     let folder = paths::target().join("drivers/rust");
     let _lock = locked(&folder)?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = cargo::command();
     cargo
         .current_dir(PROGRAMS.join("rust"))
         .env("CARGO_TARGET_DIR", &folder)

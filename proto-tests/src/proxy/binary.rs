@@ -4,13 +4,12 @@
 //! it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use crate::paths;
+use crate::{cargo, paths};
 
 /// What Cargo builds it as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,10 +43,8 @@ pub fn build(profile: Profile) -> Result<PathBuf> {
         return Ok(binary);
     }
     // Cargo's own lock makes processes that come here together wait; the second finds nothing to do.
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .current_dir(paths::workspace())
-        .args(["build", "--package", "mongoshape", "--bin", "mongoshape"]);
+    let mut cargo = cargo::command();
+    cargo.args(["build", "--package", "mongoshape", "--bin", "mongoshape"]);
     cargo.arg("--target-dir").arg(paths::target());
     match profile {
         // This package as well: its dependencies have the features with which tests are built.
