@@ -8,11 +8,21 @@ use bson::{Bson, DateTime, Document, Timestamp, bson, doc};
 
 use super::Generator;
 use super::grammar::{
-    ChangeForm, DollarChange, PathPlace, SureChange, Target, UPDATE_OPERATOR, UpdateOperator, UpdateStage,
+    ChangeForm, DollarChange, PathPlace, ReplacementId, SureChange, Target, UPDATE_OPERATOR, UpdateOperator,
+    UpdateStage,
 };
 
 /// Top-level fields that any document may have, with any value.
 const WHOLE: &[&str] = &["qty", "quantity", "count", "history", "control", "tags", "absent"];
+
+/// An integer as one of another type, and any other value unchanged.
+fn with_another_type(value: Bson) -> Bson {
+    match value {
+        Bson::Int32(number) => Bson::Int64(number.into()),
+        Bson::Int64(number) => i32::try_from(number).map_or(Bson::Int64(number), Bson::from),
+        other => other,
+    }
+}
 
 /// A change.
 #[derive(Debug, Clone)]
@@ -278,8 +288,12 @@ impl Generator {
             }
             document.extend(self.place_of(number));
         }
-        if self.chance(90) {
-            document.remove("_id");
+        let id = self.id_of(number);
+        match self.take::<ReplacementId>() {
+            ReplacementId::Absent => drop(document.remove("_id")),
+            ReplacementId::Any => {}
+            ReplacementId::Same => drop(id.map(|id| document.insert("_id", id))),
+            ReplacementId::AnotherType => drop(id.map(|id| document.insert("_id", with_another_type(id)))),
         }
         document.insert("n", number);
         Change::of(document)

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 
-use crate::Mongod;
+use anyhow::Result;
+
+use super::Generator;
 use crate::cluster::Cluster;
+use crate::{Mongod, mongod};
 
 /// The kind of the server before which the proxies are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +54,13 @@ impl Deployment {
             topology: Topology::Sharded,
             ..Self::from(cluster)
         }
+    }
+
+    /// Makes a generator generate for these servers.
+    pub(super) fn prepare(&self, generator: &mut Generator) -> Result<()> {
+        generator.names_keys = self.topology == Topology::Sharded;
+        generator.upserts_keep_order = mongod::find_program()?.version.major < 7;
+        Ok(())
     }
 }
 

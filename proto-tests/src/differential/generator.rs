@@ -63,6 +63,8 @@ pub struct Generator {
     pub(super) has_indexes: bool,
     /// Whether most writes of one document name its key, as on a sharded collection.
     pub(super) names_keys: bool,
+    /// Whether an upsert stores the fields of its filter in their order. mongod 7.0 stores them in any order.
+    pub(super) upserts_keep_order: bool,
     /// Whether there are sessions, and with them retryable writes and transactions.
     pub has_sessions: bool,
     /// Which productions were taken.
@@ -95,6 +97,7 @@ impl Generator {
             is_packed: false,
             has_indexes: false,
             names_keys: false,
+            upserts_keep_order: true,
             has_sessions: false,
             coverage,
             given_by_servers: 0,
@@ -347,6 +350,12 @@ impl Generator {
     /// An `_id` that a document was inserted with, and the document's number.
     pub(super) fn some_numbered_id(&mut self) -> Option<(Bson, i32)> {
         self.numbers.choose(&mut self.rng).cloned()
+    }
+
+    /// The `_id` that the document of a number was inserted with, if a server did not give it.
+    pub(super) fn id_of(&self, number: i32) -> Option<Bson> {
+        let (id, _) = self.numbers.iter().find(|(_, of_document)| *of_document == number)?;
+        Some(id.clone())
     }
 
     /// Whether an `_id` is one that may be repeated.

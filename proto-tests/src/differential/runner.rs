@@ -198,7 +198,7 @@ impl Run {
             let again = || format!("to see it again: {SEED}={seed}, and this test's name");
             let mut sides = self.open(servers, &proxies, seed)?;
             let mut generator = self.generator(seed, std::mem::take(&mut report.coverage));
-            generator.names_keys = servers.topology == Topology::Sharded;
+            servers.prepare(&mut generator)?;
             if existing.packed > 0 {
                 plain::pack(&mut sides, &mut generator, &proxies[0], existing.packed).with_context(again)?;
             }

@@ -45,6 +45,9 @@ declare_sites! {
     /// What becomes of it.
     "change" ChangeForm { Operators 4, Sure 4, Replacement 2, Stages 2, Dollar 1 }
 
+    /// The `_id` of a replacement.
+    "update.replacementId" ReplacementId { Absent 18, Any 2, Same 1, AnotherType 2 }
+
     /// What changes a document, by operators.
     "update.operator" UpdateOperator {
         Set 20, Unset 8, Inc 4, Mul 4, Min 2, Max 2, Rename 6, Push 4, PushPosition 1, PushSlice 1, PushSort 1, PushSortSlice 1,

@@ -210,7 +210,7 @@ impl Generator {
     pub(in crate::differential) fn canon(&self) -> Canon {
         Canon {
             without_id: !self.has_ids(),
-            in_order: self.outlier.is_some(),
+            in_order: self.outlier.is_some() && self.upserts_keep_order,
             ..Canon::default()
         }
     }
