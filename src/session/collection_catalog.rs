@@ -38,6 +38,8 @@ const INDEXES_AGE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct CollectionCatalog {
     ready: NamespaceCache<ReadyCollection>,
+    /// The creations in progress. Has no values.
+    creations: NamespaceCache<()>,
     indexes: NamespaceCache<ListedIndexes>,
     thaws: ThawWatch,
 }
@@ -130,6 +132,8 @@ impl CollectionCatalog {
             return Ok(assumed());
         }
         let limit = Instant::now() + MAX_FROZEN;
+        // A session with a transaction that holds collections waits for no other session.
+        let mut waits_for_creation = !asker.holds_collections();
         // After creation, by this or another proxy, the collection is checked again. It may be dropped
         // in the meantime.
         for _ in 0..MAX_ATTEMPTS {
@@ -161,6 +165,13 @@ impl CollectionCatalog {
                         has_images: true,
                         validator: None,
                     });
+                }
+                // mongod would execute the commands of all sessions that find the collection missing at the same time.
+                found if waits_for_creation => {
+                    waits_for_creation = false;
+                    if let CacheLookup::Unknown(Some(_turn)) = self.creations.lookup(asker.namespace).await {
+                        asker.complete(found.as_ref()).await?;
+                    }
                 }
                 found => asker.complete(found.as_ref()).await?,
             }
