@@ -28,6 +28,21 @@ pub fn succeeded(reply: Document) -> Result<Document> {
     Ok(reply)
 }
 
+/// A message without the values of UUIDs. From 7.0 on, mongod's error for a collection that exists has its UUID.
+#[must_use]
+pub fn without_uuids(text: &str) -> String {
+    const BEGIN: &str = "UUID(\"";
+    let mut parts = text.split(BEGIN);
+    let mut without = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (_, after) = part.split_once('"').unwrap_or_default();
+        without += BEGIN;
+        without.push('"');
+        without += after;
+    }
+    without
+}
+
 /// The same reply. From 6.0.27 on, mongod has names for two codes that had none, an unknown field and a missing one.
 /// The proxy has these names.
 #[must_use]

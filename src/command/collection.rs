@@ -1,6 +1,8 @@
 //! `create`, `collMod`, `validate` and `planCacheClear`: finds options that buckets do not support, and
 //! unknown options.
 
+use std::collections::BTreeMap;
+
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::arguments::CommandField;
@@ -15,6 +17,30 @@ pub const IMAGES: &str = "changeStreamPreAndPostImages";
 
 /// The options of a collection for the validation of its documents.
 pub const VALIDATION: [&str; 3] = ["validator", "validationLevel", "validationAction"];
+
+/// Whether two collections have equal options. An option with mongod's default value equals an absent one, except
+/// the level and the action of the validation, which mongod records only if they are given.
+#[must_use]
+pub fn has_equal_options(one: &RawDocument, other: &RawDocument) -> bool {
+    options_without_defaults(one) == options_without_defaults(other)
+}
+
+fn options_without_defaults(options: &RawDocument) -> BTreeMap<&str, RawBsonRef<'_>> {
+    let is_default = |name: &str, value: RawBsonRef<'_>| match value {
+        RawBsonRef::Null | RawBsonRef::Undefined | RawBsonRef::Boolean(false) => true,
+        RawBsonRef::Document(value) if name == "collation" => !is_of_a_language(value),
+        RawBsonRef::Document(value) if name == IMAGES => get(value, "enabled").and_then(as_flag) != Some(true),
+        RawBsonRef::Document(value) => value.is_empty(),
+        // mongod creates the index on `_id` whatever this flag of earlier versions is.
+        _ => name == "autoIndexId",
+    };
+    let fields = options.iter().flatten();
+    fields
+        .map(|(name, value)| (name.as_str(), value))
+        // mongod does not compare the index on `_id`, which all collections have.
+        .filter(|(name, value)| *name != "idIndex" && !is_default(name, *value))
+        .collect()
+}
 
 /// The first option of a `create` that buckets do not support, such as `capped`.
 /// mongod checks the options that mean the same for buckets and for items.

@@ -120,11 +120,12 @@ fn of_shard(statistics: &RawDocument, contents: Option<ItemTotals>) -> RawDocume
             }
             ("nindexes", _) => {
                 let sizes = get(statistics, "indexSizes").and_then(RawBsonRef::as_document);
-                let known = sizes.map_or(0, |sizes| known(sizes).count());
+                let own = sizes.map_or(0, |sizes| sizes.iter().count().saturating_sub(known(sizes).count()));
+                // mongod 7.0 counts the index of a clustered collection, which `indexSizes` does not have.
                 put(
                     &mut converted,
                     "nindexes",
-                    like(value, i64::try_from(known).unwrap_or(i64::MAX)),
+                    more(value, i64::try_from(own).map_or(i64::MIN, i64::saturating_neg)),
                 );
             }
             ("indexSizes", RawBsonRef::Document(sizes)) => put(&mut converted, "indexSizes", with_own_in_id(sizes)),

@@ -42,9 +42,9 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
             return create_with_indexes(run).await;
         }
         let creation = validation::creation(run, &with_images(run)).await?;
-        let reply = validation::reply_for_existing(run, &creation).await?;
         let message = format!("Collection {} already exists.", run.namespace);
-        return reply.ok_or_else(|| CommandError::new(ErrorCode::NamespaceExists, message).into());
+        let error = CommandError::new(ErrorCode::NamespaceExists, message);
+        return validation::reply_for_existing(run, &creation, error).await;
     }
     let body = with_images(run);
     let creation = validation::creation(run, &body).await?;
@@ -52,8 +52,7 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
         Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceExists) && !run.context.head.in_transaction() => {
             // Another proxy may have dropped and created the cached collection.
             run.context.settings.catalog.forget(run.namespace);
-            let reply = validation::reply_for_existing(run, &creation).await?;
-            return reply.ok_or_else(|| error.into());
+            return validation::reply_for_existing(run, &creation, error).await;
         }
         reply => reply?,
     };

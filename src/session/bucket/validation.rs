@@ -6,11 +6,12 @@ use super::command::BucketCommand;
 use super::indexes::given_up;
 use super::page_validator::{self, ValidatorPart, ValidatorState};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
-use crate::command::collection::{VALIDATION, given};
-use crate::command::document::{array_of, get, put, single};
+use crate::command::collection::{VALIDATION, given, has_equal_options};
+use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::NO_INDEX;
 use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::command::value_text::value_text;
 use crate::pattern::bucket::compact::VALIDATOR;
 use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator, options_of_application};
 use crate::pattern::unsupported::Unsupported;
@@ -19,6 +20,9 @@ use crate::session::error::RunError;
 
 /// mongod's prefix of a mistake in the validator of a `collMod`.
 const OF_COLL_MOD: &str = "Parsing of collection validator failed :: caused by :: ";
+
+/// What precedes the options of the existing collection in the message of mongod 7.0 and later.
+const DIFFERENT_OPTIONS: &str = "but with different options: ";
 
 /// Whether mongod refuses the validation options because of a type or a value.
 fn is_malformed(body: &RawDocument) -> bool {
@@ -61,12 +65,13 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
     Ok(creation)
 }
 
-/// The reply to a `create` of a collection that exists with these options of the application. mongod compares
-/// the validator of unique indexes, too. `None`: the options differ.
+/// The reply to a `create` of a collection that exists: an error if the application's options differ. `error` is
+/// mongod's, which has compared the options of pages, or the proxy's, if nothing was sent.
 pub(super) async fn reply_for_existing(
     run: &mut BucketCommand<'_>,
     creation: &RawDocument,
-) -> Result<Option<RawDocumentBuf>, RunError> {
+    error: CommandError,
+) -> Result<RawDocumentBuf, RunError> {
     let mut command = single("listCollections", 1);
     command.append(cstr!("filter"), single("name", run.namespace.collection));
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
@@ -74,26 +79,46 @@ pub(super) async fn reply_for_existing(
     let cursor = CursorReply::parse(&listed);
     let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
     let Some(options) = described.and_then(|described| get(described, "options")?.as_document()) else {
-        return Ok(None);
+        return Err(error.into());
     };
-    let validator = get(options, VALIDATOR).and_then(RawBsonRef::as_document);
-    let parsed = validator.and_then(PageValidator::parse);
-    if parsed.is_none_or(|parsed| parsed.indexes.is_empty()) {
-        return Ok(None);
+    let application = options_of_application(options);
+    let is_compared = matches!(error, CommandError::Upstream(_)) && *application == *options;
+    if is_compared {
+        return Err(error.into());
     }
-    let options = options_of_application(options);
     let mut given = RawDocumentBuf::new();
     for (name, value) in creation.iter().flatten().skip(1) {
         if !is_generic(name.as_str()) {
             given.append(name, value);
         }
     }
-    if options_of_application(&given) != options {
-        return Ok(None);
+    if has_equal_options(&options_of_application(&given), &application) {
+        let mut reply = single("ok", 1.0);
+        copy_cluster_time(&mut reply, &listed);
+        return Ok(reply);
     }
-    let mut reply = single("ok", 1.0);
-    copy_cluster_time(&mut reply, &listed);
-    Ok(Some(reply))
+    let info = described.and_then(|described| get(described, "info")?.as_document());
+    let uuid = info.and_then(|info| get(info, "uuid"));
+    Err(with_options(error, uuid, &application).into())
+}
+
+/// mongod 7.0 and later list the options of the existing collection in the message: those of the application take
+/// their place.
+fn with_options(error: CommandError, uuid: Option<RawBsonRef<'_>>, options: &RawDocument) -> CommandError {
+    let Some((before, _)) = error.message().split_once(DIFFERENT_OPTIONS) else {
+        return error;
+    };
+    let mut shown = RawDocumentBuf::new();
+    if let Some(uuid) = uuid {
+        put(&mut shown, "uuid", uuid);
+    }
+    append_fields(&mut shown, options);
+    let message = format!(
+        "{before}{DIFFERENT_OPTIONS}{}",
+        value_text(RawBsonRef::Document(&shown))
+    );
+    let message = [("errmsg", Some(RawBsonRef::String(&message)))];
+    CommandError::Upstream(with_replaced(&error.into_reply(), &message))
 }
 
 /// The error for a validator that has no equivalent on pages: mongod's error if it is malformed, after the
