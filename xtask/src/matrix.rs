@@ -1,13 +1,13 @@
 //! `matrix`: runs the tests that compare with a plain collection against several versions of mongod.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use proto_tests::{mongod, paths};
+use proto_tests::{cargo, mongod, paths};
 
 /// Tests that compare with a plain collection, or with a server without the proxy. From the fastest to the
 /// slowest.
@@ -52,6 +52,11 @@ impl Suite {
         }
     }
 
+    /// Whether the suite is a test binary of the workspace. Any other is a command of xtask.
+    fn has_tests(self) -> bool {
+        self.arguments().first() == Some(&"test")
+    }
+
     /// The name on the command line.
     fn name(self) -> String {
         let value = self.to_possible_value();
@@ -69,9 +74,19 @@ pub(crate) struct Options {
     suites: Vec<Suite>,
 }
 
+/// A server to test with.
+#[derive(Clone, Copy)]
+struct Server<'a> {
+    version: &'a str,
+    is_under_wine: bool,
+}
+
 /// The result of a suite with a version.
+#[derive(Default)]
 struct SuiteResult {
     passed: usize,
+    /// The number of tests that failed with others and passed alone.
+    passed_alone: usize,
     /// The names of the tests.
     failed: Vec<String>,
     /// Whether all tests were run.
@@ -95,21 +110,32 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let folder = paths::target().join("matrix");
     fs::create_dir_all(&folder)?;
-    println!("| mongod | suite | passed | failed | seconds |");
-    println!("|---|---|---|---|---|");
+    println!("| mongod | suite | passed | passed alone | failed | seconds |");
+    println!("|---|---|---|---|---|---|");
     let mut failures = Vec::new();
     let mut reasons = String::new();
     for version in &versions {
-        mongod::program_of_version(version)?;
+        let server = Server {
+            version,
+            is_under_wine: mongod::program_of_version(version)?.is_windows,
+        };
         for suite in suites {
             let name = suite.name();
             let log = folder.join(format!("{version}-{name}.log"));
             let begun = Instant::now();
-            let result = test(version, *suite, &log)?;
-            let SuiteResult { passed, failed, .. } = &result;
+            let result = if server.is_under_wine && suite.has_tests() {
+                test_by_module(server, *suite, &log)?
+            } else {
+                test(server, *suite, &[], &log)?
+            };
             let seconds = begun.elapsed().as_secs();
-            println!("| {version} | {name} | {passed} | {} | {seconds} |", failed.len());
-            for test in failed {
+            println!(
+                "| {version} | {name} | {} | {} | {} | {seconds} |",
+                result.passed,
+                result.passed_alone,
+                result.failed.len()
+            );
+            for test in &result.failed {
                 failures.push(format!("{version} {name}: {test}, in {}", log.display()));
             }
             reasons += &result.reasons;
@@ -122,23 +148,70 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs a suite. Its output goes to a file.
-fn test(version: &str, suite: Suite, log: &Path) -> Result<SuiteResult> {
+/// Runs a suite with further arguments of the test binary. Its output goes to a file.
+fn test(server: Server<'_>, suite: Suite, arguments: &[&str], log: &Path) -> Result<SuiteResult> {
     let output = File::create(log)?;
-    let mut cargo = Command::new("cargo");
-    cargo.args(suite.arguments()).env("MONGOSHAPE_MONGOD", version);
+    let mut cargo = cargo::command();
+    cargo.args(suite.arguments()).env("MONGOSHAPE_MONGOD", server.version);
+    if !arguments.is_empty() {
+        cargo.arg("--").args(arguments);
+    }
+    if server.is_under_wine {
+        cargo.env("RUST_TEST_THREADS", "1");
+    }
     let status = cargo.stdout(output.try_clone()?).stderr(output).status()?;
     let output = fs::read_to_string(log)?;
-    Ok(match suite {
-        Suite::SpecificationsShaped | Suite::SpecificationsRelayed => of_whole(status.success(), output),
-        _ => result_of(&output),
+    Ok(if suite.has_tests() {
+        result_of(&output)
+    } else {
+        of_whole(status.success(), output)
     })
+}
+
+/// Runs a suite by the modules of its tests, each with servers of its own, and each failed test again, alone. Under
+/// Wine, mongod sometimes crashes when several connections create one collection at the same time, and all later tests
+/// of the process fail.
+fn test_by_module(server: Server<'_>, suite: Suite, log: &Path) -> Result<SuiteResult> {
+    let mut of_suite = SuiteResult {
+        is_complete: true,
+        ..SuiteResult::default()
+    };
+    test(server, suite, &["--list"], log)?;
+    let listed = fs::read_to_string(log)?;
+    for (module, tests) in modules(&listed) {
+        let arguments = [vec!["--exact"], tests].concat();
+        let of_module = test(server, suite, &arguments, &log.with_extension(format!("{module}.log")))?;
+        of_suite.passed += of_module.passed;
+        of_suite.is_complete &= of_module.is_complete;
+        for name in of_module.failed {
+            let file = log.with_extension(format!("{}.log", name.replace("::", "-")));
+            let alone = test(server, suite, &["--exact", &name], &file)?;
+            if alone.passed == 1 {
+                of_suite.passed_alone += 1;
+            } else {
+                of_suite.failed.push(name);
+                of_suite.reasons += &alone.reasons;
+            }
+        }
+    }
+    Ok(of_suite)
+}
+
+/// The tests of a list by the first parts of their names.
+fn modules(listed: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut modules: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for test in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
+        let (module, _) = test.split_once("::").unwrap_or((test, ""));
+        modules.entry(module).or_default().push(test);
+    }
+    modules
 }
 
 /// The result of a suite that counts as one test: it compares its own outcomes.
 fn of_whole(is_passed: bool, output: String) -> SuiteResult {
     SuiteResult {
         passed: usize::from(is_passed),
+        passed_alone: 0,
         failed: if is_passed { vec![] } else { vec!["all".to_owned()] },
         is_complete: true,
         reasons: if is_passed { String::new() } else { output },
@@ -153,6 +226,7 @@ fn result_of(output: &str) -> SuiteResult {
     };
     SuiteResult {
         passed: with_status("... ok").count(),
+        passed_alone: 0,
         failed: with_status("... FAILED").map(str::to_owned).collect(),
         is_complete: output.lines().any(|line| line.starts_with("test result: ")),
         reasons: output
@@ -177,6 +251,8 @@ mod tests {
         assert_eq!((result.passed, result.is_complete), (2, false));
         assert_eq!(result.failed, ["b::wrong"]);
         assert_eq!(result.reasons, "the reason\n");
+        let listed = modules("a::b: test\na::c: test\nd: test\n\n3 tests, 0 benchmarks\n");
+        assert_eq!(listed, BTreeMap::from([("a", vec!["a::b", "a::c"]), ("d", vec!["d"])]));
         let ended = output.to_owned() + "\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n";
         assert!(result_of(&ended).is_complete);
     }

@@ -18,8 +18,8 @@ pub struct Program {
     pub path: PathBuf,
     /// Its own version.
     pub version: Version,
-    /// Whether it is a build for Windows, which lacks some options.
-    pub(super) is_windows: bool,
+    /// Whether it is a build for Windows, which lacks some options. It runs under Wine.
+    pub is_windows: bool,
 }
 
 /// A version of mongod.

@@ -1,13 +1,14 @@
 //! A `findAndModify` on plain documents waits for its write concern as long as the client allows.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use bson::{Document, doc};
+use proto_tests::mongod::Options;
 use proto_tests::raw::Connection;
-use proto_tests::{Mongod, Proxy, ProxyOptions, database_name};
-use rustix::process::{Pid, Signal, kill_process};
+use proto_tests::{Proxy, ProxyOptions, database_name};
 
 use super::fixture::{COLLECTION, automatic, item, shape};
 
@@ -16,21 +17,26 @@ const WRITE_CONCERN_FAILED: i32 = 64;
 /// Longer than the first time limit that the proxy gives the command.
 const DELAY: Duration = Duration::from_millis(600);
 
-/// A process that does not run. It goes on when this is dropped.
-struct Paused(Pid);
+/// A member that replicates nothing. It goes on when this is dropped.
+struct Paused(Connection);
 
 impl Paused {
-    fn new(id: u32) -> Result<Self> {
-        let pid = Pid::from_raw(i32::try_from(id)?).context("no process")?;
-        kill_process(pid, Signal::STOP)?;
-        Ok(Self(pid))
+    fn new(member: SocketAddr) -> Result<Self> {
+        let mut connection = Connection::open(member)?;
+        connection.command_ok(&fail_point("alwaysOn"))?;
+        Ok(Self(connection))
     }
 }
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        let _ = kill_process(self.0, Signal::CONT);
+        let _ = self.0.command_ok(&fail_point("off"));
     }
+}
+
+/// Stops and continues the application of the oplog.
+fn fail_point(mode: &str) -> Document {
+    doc! { "configureFailPoint": "rsSyncApplyStop", "mode": mode, "$db": "admin" }
 }
 
 /// The code of the error of the write concern.
@@ -40,9 +46,9 @@ fn concern(reply: &Document) -> Option<i32> {
 
 #[test]
 fn a_find_and_modify_waits_for_its_write_concern() -> Result<()> {
-    let mongod = Mongod::replica_set(2)?;
+    let mongod = Options::default().parameter("enableTestCommands=1").replica_set(2)?;
     let primary = mongod.primary()?;
-    let secondary = mongod.ids()[1 - primary];
+    let secondary = mongod.addresses()[1 - primary];
     let database = database_name();
     let table = automatic(&shape(), &format!("{database}.{COLLECTION}"));
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&table))?;

@@ -65,7 +65,8 @@ fn every_command_behaves_as_documented<P: Tried>(mut sides: Sides<P>) -> Result<
     let listed = application.command_ok(&doc! { "listCommands": 1, "$db": &database })?;
     let mut wrong = Vec::new();
     let names = listed.get_document("commands")?.keys().map(String::as_str);
-    for name in names.chain(OTHER_NAMES) {
+    // `bulkWrite` names collections elsewhere. The tests of drivers send it.
+    for name in names.filter(|name| *name != "bulkWrite").chain(OTHER_NAMES) {
         application.command_ok(&doc! { "insert": COLLECTION, "documents": [{ "k": 1 }], "$db": &database })?;
         let reply = application.command(&minimal(name, &database))?;
         // The whole command is refused, not only an option.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
+use proto_tests::mongod;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
 
@@ -116,6 +117,12 @@ fn a_lookup_reads_the_pages_at_one_end_of_each_key() -> Result<()> {
 #[test]
 fn only_keys_out_of_order_are_read_completely() -> Result<()> {
     let mut sides = start()?;
+    // mongod 7.0 plans a lookup again that reads many more pages than the one before. It tries ten of them.
+    let replanning = if mongod::find_program()?.version.major < 7 {
+        0
+    } else {
+        10
+    };
     for sort in [-1, 1] {
         let stages = [bson!({ "$sort": { "at": sort, } }), bson!({ "$limit": 3 })];
         let by_fields = bson!({ "$lookup": lookups("key", &stages)[0].clone() });
@@ -123,7 +130,11 @@ fn only_keys_out_of_order_are_read_completely() -> Result<()> {
         let command = looked_up(&[key(0), key(LATE), key(1)], std::slice::from_ref(&by_fields));
         let needed = if sort == 1 { 1 } else { 2 };
         let read = sides.pages_read(&command)?;
-        ensure!(read == 3 * needed + PAGES + 1, "{read} pages for {command}");
+        let expected = 3 * needed + PAGES + 1;
+        ensure!(
+            (expected..=expected + replanning).contains(&read),
+            "{read} pages for {command}"
+        );
         // Pages at the end have too few items.
         let command = looked_up(&[key(SHORT)], std::slice::from_ref(&by_fields));
         let read = sides.pages_read(&command)?;

@@ -138,7 +138,7 @@ impl Ledger {
 fn kind(error: &Error) -> String {
     match error.kind.as_ref() {
         ErrorKind::Io(error) => format!("I/O: {:?}", Arc::as_ref(error).kind()),
-        ErrorKind::Command(error) => format!("command: {}", error.code_name),
+        ErrorKind::Command(error) => format!("command: {}: {}", error.code_name, error.message),
         ErrorKind::Write(WriteFailure::WriteError(error)) => format!("write: {}", error.code),
         ErrorKind::Write(WriteFailure::WriteConcernError(error)) => format!("write concern: {}", error.code_name),
         ErrorKind::InsertMany(error) => {
