@@ -118,6 +118,10 @@ pub(super) fn commands() -> Vec<Document> {
     let update = |filter: Document, change: Document| doc! { "q": filter, "u": change };
     let later = bson::DateTime::from_millis(70_500);
     let delete = |filter: Document, limit: i32| doc! { "q": filter, "limit": limit };
+    let replace = |id: i64| {
+        let replacement = doc! { KEY: 9_i64, "date": bson::DateTime::from_millis(26_000), "n": 5 };
+        doc! { "findAndModify": COLLECTION, "query": { "_id": id, KEY: 9_i64 }, "update": replacement, "new": true }
+    };
     let upsert = doc! { "q": { "_id": 900, KEY: 3 }, "u": { "$set": { "n": 3 } }, "upsert": true };
     let many = doc! { "q": { "n": 7 }, "u": { "$set": { "n": 8 } }, "multi": true };
     vec![
@@ -134,6 +138,8 @@ pub(super) fn commands() -> Vec<Document> {
         ] },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 24, KEY: 7 }, "update": { "$inc": { "n": 1 } }, "new": true },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 25, KEY: 8 }, "remove": true },
+        replace(26_i64),
+        replace(1000_i64),
         doc! { "delete": COLLECTION, "deletes": [delete(doc! { KEY: 6, "n": 12 }, 1), delete(doc! { KEY: 2 }, 0)] },
         doc! { "delete": COLLECTION, "deletes": [delete(doc! { "n": { "$lt": 3 } }, 0)] },
         doc! { "insert": COLLECTION, "documents": (200..240).map(item).collect::<Vec<_>>(), "ordered": false },

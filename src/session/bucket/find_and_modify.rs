@@ -17,7 +17,7 @@ use super::update::{may_be_tried, may_match};
 use super::write_statement::of_write;
 use super::{find_and_delete, indexes, item_lookup, room};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{get, single};
+use crate::command::document::{first_field, get, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::succeeded;
@@ -87,13 +87,21 @@ async fn update(
     }
     let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
     let creates = command.upsert && run.collection.is_none();
-    if let Some(change) = change.filter(|change| is_right && !creates && may_be_tried(run, change, command.upsert))
+    let may_match = is_right && !creates && !names_key_twice(run, asked.change);
+    if let Some(change) = change.filter(|change| may_match && may_be_tried(run, change, command.upsert))
         && !needs_item(run).await?
         && let Some(reply) = by_id(run, command, &task, &change, projection).await?
     {
         return Ok(reply);
     }
     located::run(run, command, &task, projection).await
+}
+
+/// Whether a statement by `_id` names the key twice on a sharded collection: with the filter and with the replacement.
+/// A mongos finds no shard key in it.
+fn names_key_twice(run: &BucketCommand<'_>, change: RawBsonRef<'_>) -> bool {
+    let is_replacement = |document: &RawDocument| first_field(document).is_none_or(|(name, _)| !name.starts_with('$'));
+    run.target.is_some() && change.as_document().is_some_and(is_replacement)
 }
 
 /// `None`: nothing was changed, and the item must be located first.
