@@ -1,10 +1,11 @@
 //! `insert` of one document or several.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc};
 
 use super::{Operation, Outcome};
+use crate::ItemIds;
 use crate::differential::compare;
 use crate::differential::grammar::{Harmless, INSERT, InsertCount, InsertForm, Ordered, Sent};
 use crate::differential::refusal;
@@ -24,6 +25,8 @@ pub(super) struct Insert {
     options: Document,
     /// Whether the command fails as a whole for one of them.
     fails: bool,
+    /// The fields of the key within which `_id`s are unique. Empty: they are unique in the collection, or not at all.
+    unique_in: Vec<String>,
 }
 
 pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
@@ -84,7 +87,13 @@ fn ordinary(generator: &mut Generator) -> Insert {
     let no_keys = no_keys.map(|(index, _)| index).collect();
     let ordered = generator.ordered();
     let sent = generator.sent();
+    let is_unique_in_key = generator.shape.item_ids == ItemIds::UniqueInKey;
     let mut insert = Insert {
+        unique_in: if is_unique_in_key {
+            generator.shape.key.clone()
+        } else {
+            Vec::new()
+        },
         ordered,
         documents,
         no_keys,
@@ -182,11 +191,37 @@ impl Operation for Insert {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        if self.repeats_id_in_another_key(sides)? {
+            return Ok(Outcome::Done);
+        }
         super::sent_again(sides, self.sent, |sides, fields| self.run_with(sides, fields))
     }
 }
 
 impl Insert {
+    /// Whether a document has the `_id` of one that a change has given another key since this operation was generated.
+    /// The plain collection is not sharded, so it would refuse the document.
+    fn repeats_id_in_another_key(&self, sides: &mut Sides) -> Result<bool> {
+        for document in self.documents.iter().filter(|_| !self.unique_in.is_empty()) {
+            let Some(id) = document.get("_id") else {
+                continue;
+            };
+            let find = doc! { "find": COLLECTION, "filter": { "_id": { "$eq": id } } };
+            let reply = sides.plain.run(&find)?;
+            // A value that cannot be an `_id` may be an invalid condition, too.
+            let Ok(cursor) = reply.get_document("cursor") else {
+                continue;
+            };
+            for one in cursor.get_array("firstBatch")? {
+                let one = Document::try_from(one?.as_document().context("a document")?)?;
+                if self.unique_in.iter().any(|field| one.get(field) != document.get(field)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Runs it on both sides with fields of a retryable write or a transaction.
     pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
         let outcome = self.run_once(sides, fields)?;
