@@ -22,9 +22,12 @@ use bson::raw::RawDocumentBuf;
 use self::batch::InsertBatch;
 pub(super) use self::retry_recovery::{SoughtRecord, remembered};
 use super::command::BucketCommand;
+use super::failed_update::MAX_DOCUMENT_BYTES;
 use super::retry_on_swap::is_swap_error;
 use super::write_statement::of_write;
+use crate::command::error::ErrorCode;
 use crate::command::insert::Insert;
+use crate::command::server_version::ServerVersion;
 use crate::pattern::bucket::insert::{KeyBatch, WriteGuarantee};
 use crate::session::backoff::pause;
 use crate::session::collection_catalog::ReadyCollection;
@@ -40,6 +43,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     let command = Insert::parse(run.context.head)?;
     let retryable = run.context.is_retryable()?;
     let mut batch = InsertBatch::prepare(run, &command);
+    report_too_large(run, &command, &mut batch).await?;
     if let Some(dry_run) = &run.context.shared.dry_run {
         dry_run.insert(run.context.shared, run.shape, &batch.groups);
     }
@@ -49,6 +53,29 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     run.context.shared.metrics.inserted(&run.label(), batch.stored_now());
     stored?;
     Ok(batch.reply(run.namespace, run.context.head, &command))
+}
+
+/// Gives the error of a document of more than 16 MiB the code of the server's version.
+async fn report_too_large(
+    run: &mut BucketCommand<'_>,
+    command: &Insert<'_>,
+    batch: &mut InsertBatch<'_>,
+) -> Result<(), RunError> {
+    let is_too_large = |index: usize| {
+        let document = command.documents.get(index);
+        document.is_some_and(|document| document.as_bytes().len() > MAX_DOCUMENT_BYTES)
+    };
+    let too_large: Vec<_> = batch
+        .failed
+        .iter_mut()
+        .filter(|(index, _)| is_too_large(*index))
+        .collect();
+    if !too_large.is_empty() && run.context.link.server_version().await? >= ServerVersion::new(7, 0, 0) {
+        for (_, error) in too_large {
+            error.code = ErrorCode::BsonObjectTooLarge.number();
+        }
+    }
+    Ok(())
 }
 
 /// The client's indexes of the items that an earlier attempt of the command stored.
