@@ -214,6 +214,28 @@ mod tests {
     }
 
     #[test]
+    fn options_with_default_values_equal_absent_ones() {
+        let none = RawDocumentBuf::new();
+        let defaults = rawdoc! {
+            "capped": false, "autoIndexId": true, "idIndex": { "key": { "_id": 1 }, "name": "_id_" }, "storageEngine": {},
+            "collation": { "locale": "simple" }, "changeStreamPreAndPostImages": { "enabled": false },
+        };
+        assert!(has_equal_options(&defaults, &none));
+        for other in [
+            rawdoc! { "validationLevel": "strict" },
+            rawdoc! { "changeStreamPreAndPostImages": { "enabled": true } },
+            rawdoc! { "clusteredIndex": { "key": { "_id": 1 }, "unique": true } },
+        ] {
+            assert!(!has_equal_options(&other, &none), "{other:?}");
+        }
+        let one = rawdoc! { "validator": { "a": 1 }, "validationLevel": "strict" };
+        assert!(has_equal_options(
+            &one,
+            &rawdoc! { "validationLevel": "strict", "validator": { "a": 1 } }
+        ));
+    }
+
+    #[test]
     fn a_mistake_is_reported_before_a_refusal() {
         let error = impossible_in_create(&rawdoc! { "create": "c", "viewOn": "x", "nonsense": 1 }).unwrap_err();
         assert!(error.is(ErrorCode::UnknownField));

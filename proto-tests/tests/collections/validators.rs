@@ -200,7 +200,10 @@ fn unique_indexes_do_not_change_the_options() -> Result<()> {
         options(&mut application, &shaped, COLLECTION)?.is_empty(),
         "options differ"
     );
-    application.command_ok(&create)?;
+    // mongod 6.0 refuses a `create` of a collection that exists, also with equal options.
+    let expected = (mongod::find_program()?.version.major < 7).then_some(48);
+    let reply = application.command(&create)?;
+    ensure!(reply.get_i32("code").ok() == expected, "{reply}");
     let validator = doc! { "value": { "$gt": 0 } };
     let modify = doc! { "collMod": COLLECTION, "validator": validator.clone() };
     application.command_ok(&in_database(&shaped, modify))?;

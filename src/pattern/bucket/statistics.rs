@@ -317,6 +317,9 @@ mod tests {
             "count": 20, "storageSize": 520, "nindexes": 1, "indexSizes": { "x_1": 30 }, "totalIndexSize": 30,
         };
         assert_eq!(of_collection(&clustered, contents), expected);
+        let of_version_7 = rawdoc! { "nindexes": 3, "indexSizes": { "mongoshape_page": 20, "x_1": 30 } };
+        let expected = rawdoc! { "nindexes": 2, "indexSizes": { "x_1": 30 } };
+        assert_eq!(of_collection(&of_version_7, contents), expected);
         let nothing = ItemTotals { items: 0, bytes: 700 };
         assert!(of_collection(&stored, nothing).get("avgObjSize").unwrap().is_none());
     }

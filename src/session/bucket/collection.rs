@@ -42,8 +42,7 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
             return create_with_indexes(run).await;
         }
         let creation = validation::creation(run, &with_images(run)).await?;
-        let message = format!("Collection {} already exists.", run.namespace);
-        let error = CommandError::new(ErrorCode::NamespaceExists, message);
+        let error = validation::existing(run).await?;
         return validation::reply_for_existing(run, &creation, error).await;
     }
     let body = with_images(run);

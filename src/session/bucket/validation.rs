@@ -11,6 +11,7 @@ use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::NO_INDEX;
 use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::command::server_version::ServerVersion;
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::compact::VALIDATOR;
 use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator, options_of_application};
@@ -21,7 +22,9 @@ use crate::session::error::RunError;
 /// mongod's prefix of a mistake in the validator of a `collMod`.
 const OF_COLL_MOD: &str = "Parsing of collection validator failed :: caused by :: ";
 
-/// What precedes the options of the existing collection in the message of mongod 7.0 and later.
+/// The version since which mongod accepts a `create` of a collection that exists with equal options.
+const COMPARES_OPTIONS: ServerVersion = ServerVersion::new(7, 0, 0);
+/// What precedes the options of the existing collection in the message of these versions.
 const DIFFERENT_OPTIONS: &str = "but with different options: ";
 
 /// Whether mongod refuses the validation options because of a type or a value.
@@ -65,13 +68,16 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
     Ok(creation)
 }
 
-/// The reply to a `create` of a collection that exists: an error if the application's options differ. `error` is
-/// mongod's, which has compared the options of pages, or the proxy's, if nothing was sent.
+/// The reply to a `create` of a collection that exists, which has caused `error`. mongod 6.0 returns an error in any
+/// case, and later versions only if the options differ. These have compared the options of pages.
 pub(super) async fn reply_for_existing(
     run: &mut BucketCommand<'_>,
     creation: &RawDocument,
     error: CommandError,
 ) -> Result<RawDocumentBuf, RunError> {
+    if !error.message().contains(DIFFERENT_OPTIONS) {
+        return Err(error.into());
+    }
     let mut command = single("listCollections", 1);
     command.append(cstr!("filter"), single("name", run.namespace.collection));
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
@@ -102,8 +108,19 @@ pub(super) async fn reply_for_existing(
     Err(with_options(error, uuid, &application).into())
 }
 
-/// mongod 7.0 and later list the options of the existing collection in the message: those of the application take
-/// their place.
+/// The error of a `create` of a collection that exists, as mongod of the server's version reports it before it has
+/// compared the options.
+pub(super) async fn existing(run: &mut BucketCommand<'_>) -> Result<CommandError, RunError> {
+    let namespace = run.namespace;
+    let message = if run.context.link.server_version().await? < COMPARES_OPTIONS {
+        format!("Collection {namespace} already exists.")
+    } else {
+        format!("namespace {namespace} already exists, {DIFFERENT_OPTIONS}")
+    };
+    Ok(CommandError::new(ErrorCode::NamespaceExists, message))
+}
+
+/// The error with the application's options in the place of those of pages.
 fn with_options(error: CommandError, uuid: Option<RawBsonRef<'_>>, options: &RawDocument) -> CommandError {
     let Some((before, _)) = error.message().split_once(DIFFERENT_OPTIONS) else {
         return error;
