@@ -175,10 +175,15 @@ fn without_values(words: &str) -> &str {
     words.split_once("_id: ").map_or(words, |(before, _)| before)
 }
 
-/// A document without what one server's clock and ids differ in from another's.
+/// A document without what one server's clock and ids differ in from another's. mongod 7.0 stores the fields of an
+/// upsert's filter in any order, so there the fields are sorted.
 fn neutral(document: &RawDocument) -> RawDocumentBuf {
+    let mut fields: Vec<_> = document.iter().flatten().collect();
+    if mongod::find_program().is_ok_and(|program| program.version.major >= 7) {
+        fields.sort_by_key(|(name, _)| name.as_str());
+    }
     let mut same = RawDocumentBuf::new();
-    for (name, value) in document.iter().flatten() {
+    for (name, value) in fields {
         same.append(name, neutral_value(value));
     }
     same

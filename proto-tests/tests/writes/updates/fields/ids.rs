@@ -3,6 +3,7 @@
 use anyhow::Result;
 use bson::{Bson, Document, Timestamp, bson, doc};
 use proto_tests::measure::rows;
+use proto_tests::mongod;
 
 use super::{Case, Table};
 use crate::updates::sides::{COLLECTION, at};
@@ -97,7 +98,12 @@ fn id_is_accepted_where_a_plain_collection_accepts_it() -> Result<()> {
     for item_ids in [proto_tests::ItemIds::Unique, proto_tests::ItemIds::Stored] {
         let mut table = Table::open(item_ids)?;
         let existing = vec![doc! { "_id": 9, "k": 9, "at": at(9) }];
-        for (number, id) in ids().into_iter().enumerate() {
+        // An update of mongod 7.0 accepts some names that begin with `$`, which the proxy refuses as an insert does.
+        let is_accepted = mongod::find_program()?.version.major >= 7;
+        let ids = ids()
+            .into_iter()
+            .filter(|id| !is_accepted || !id.to_string().contains("\"$"));
+        for (number, id) in ids.enumerate() {
             for command in rows(commands(&id), 3, number) {
                 table.cases(&[Case {
                     existing: existing.clone(),
