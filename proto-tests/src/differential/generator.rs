@@ -295,6 +295,17 @@ impl Generator {
         self.places.get(&number).cloned().unwrap_or_default()
     }
 
+    /// Any filter for an upsert. It names no `_id` of another document if `_id`s are unique within a key: the plain
+    /// collection would refuse a second one in another key.
+    pub(super) fn any_filter_without_given_id(&mut self) -> Document {
+        let mut filter = self.any_filter(1);
+        if self.shape.item_ids == ItemIds::UniqueInKey {
+            filter.remove("_id");
+            remove_from_and(&mut filter, "_id");
+        }
+        filter
+    }
+
     /// Adds the key of a document to the filter of a write, if writes need it and it is known. `number`: that of the
     /// document.
     pub(super) fn name_key(&mut self, filter: &mut Document, number: i32) {

@@ -140,6 +140,7 @@ pub(super) fn commands() -> Vec<Document> {
         doc! { "findAndModify": COLLECTION, "query": { "_id": 25, KEY: 8 }, "remove": true },
         replace(26_i64),
         replace(1000_i64),
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 27, KEY: 10 }, "update": { "$set": { KEY: 10_i64, "n": 5 } } },
         doc! { "delete": COLLECTION, "deletes": [delete(doc! { KEY: 6, "n": 12 }, 1), delete(doc! { KEY: 2 }, 0)] },
         doc! { "delete": COLLECTION, "deletes": [delete(doc! { "n": { "$lt": 3 } }, 0)] },
         doc! { "insert": COLLECTION, "documents": (200..240).map(item).collect::<Vec<_>>(), "ordered": false },

@@ -17,7 +17,7 @@ use super::update::{may_be_tried, may_match};
 use super::write_statement::of_write;
 use super::{find_and_delete, indexes, item_lookup, room};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{first_field, get, single};
+use crate::command::document::{get, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::succeeded;
@@ -87,8 +87,11 @@ async fn update(
     }
     let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
     let creates = command.upsert && run.collection.is_none();
-    let may_match = is_right && !creates && !names_key_twice(run, asked.change);
-    if let Some(change) = change.filter(|change| may_match && may_be_tried(run, change, command.upsert))
+    let may_match = is_right && !creates;
+    let is_tried = |change: &ItemUpdateById| {
+        may_match && !names_key_twice(run, &change.filter) && may_be_tried(run, change, command.upsert)
+    };
+    if let Some(change) = change.filter(is_tried)
         && !needs_item(run).await?
         && let Some(reply) = by_id(run, command, &task, &change, projection).await?
     {
@@ -97,11 +100,23 @@ async fn update(
     located::run(run, command, &task, projection).await
 }
 
-/// Whether a statement by `_id` names the key twice on a sharded collection: with the filter and with the replacement.
-/// A mongos finds no shard key in it.
-fn names_key_twice(run: &BucketCommand<'_>, change: RawBsonRef<'_>) -> bool {
-    let is_replacement = |document: &RawDocument| first_field(document).is_none_or(|(name, _)| !name.starts_with('$'));
-    run.target.is_some() && change.as_document().is_some_and(is_replacement)
+/// Whether a statement on a sharded collection names a field of the key twice: with the client's filter, and with a
+/// replacement or an operator that sets the field. A mongos finds no shard key in it.
+fn names_key_twice(run: &BucketCommand<'_>, filter: &RawDocument) -> bool {
+    let mut key = run.shape.key().iter().filter(|_| run.target.is_some());
+    key.any(|field| conditions_on(field, filter) > 1)
+}
+
+/// The number of conditions on a field, also in `$and`.
+fn conditions_on(field: &str, filter: &RawDocument) -> usize {
+    let of_each = filter.iter().flatten().map(|(name, value)| match value {
+        RawBsonRef::Array(parts) if name.as_str() == "$and" => {
+            let parts = parts.into_iter().flatten().filter_map(RawBsonRef::as_document);
+            parts.map(|part| conditions_on(field, part)).sum()
+        }
+        _ => usize::from(name.as_str() == field),
+    });
+    of_each.sum()
 }
 
 /// `None`: nothing was changed, and the item must be located first.

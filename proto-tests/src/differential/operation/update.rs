@@ -188,7 +188,7 @@ pub(super) fn upserting_filter(generator: &mut Generator) -> (Document, i32) {
     let mut filter = match form {
         UpsertFilter::OneKey => generator.one_key(),
         UpsertFilter::Field => doc! { generator.pick(&["qty", "count", "nested.x", "tags"]): generator.value() },
-        UpsertFilter::Any => generator.any_filter(1),
+        UpsertFilter::Any => generator.any_filter_without_given_id(),
         UpsertFilter::Number | UpsertFilter::Given => doc! {},
     };
     if generator.chance(20) && generator.has_ids() {
