@@ -12,6 +12,15 @@ use bson::raw::{RawBson, RawBsonRef};
 /// 2^63, the first whole double beyond the range of `i64`.
 const BEYOND_I64: f64 = 9_223_372_036_854_775_808.0;
 
+/// Whether a value is a NaN of either type.
+pub(super) fn is_nan(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Double(number) => number.is_nan(),
+        RawBsonRef::Decimal128(number) => number.to_string() == "NaN",
+        _ => false,
+    }
+}
+
 /// A whole number in its canonical type: the narrowest that holds it.
 pub(super) fn whole(number: i64) -> RawBson {
     i32::try_from(number).map_or(RawBson::Int64(number), RawBson::Int32)

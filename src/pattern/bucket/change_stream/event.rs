@@ -9,7 +9,7 @@ use super::change_record::ChangeRecord;
 use super::images::{BeforeChange, FullDocument, Images};
 use super::page_changes::{PageChange, PageItem, is_bucket, page, page_changes};
 use super::resume_token::{ItemPosition, ResumeToken};
-use super::update_description::{ItemUpdate, ItemVersions, UpdateDescription};
+use super::update_description::{ItemUpdate, ItemVersions, UpdateDescription, computed_nan};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::command::update::UpdateForm;
@@ -204,7 +204,8 @@ impl ItemEvents {
             .and_then(|(before, after)| ChangeRecord::between(before, after));
         let description = document("updateDescription");
         let mut changes = Vec::new();
-        for change in page_changes(shape, before, after) {
+        let computed_nan = description.map(|page| computed_nan(shape, page)).unwrap_or_default();
+        for change in page_changes(shape, before, after, &computed_nan) {
             match (change, record) {
                 (PageChange::Removed(PageItem { id, item }), Some(record)) => {
                     let key = key_identity(shape, &item);

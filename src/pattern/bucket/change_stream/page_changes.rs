@@ -1,6 +1,6 @@
 //! The items that differ between two versions of a page.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -25,7 +25,7 @@ pub(super) struct PageItem {
 pub(super) enum PageChange {
     /// The item is only on the new page.
     Added(PageItem),
-    /// The item is on both pages and differs. `position` is that on the new page.
+    /// The item is on both pages and was changed. `position` is that on the new page.
     Changed {
         before: RawDocumentBuf,
         after: PageItem,
@@ -36,10 +36,13 @@ pub(super) enum PageChange {
 }
 
 /// The differences: removed items in their order, then the others in theirs. `None` stands for no page.
+/// `computed_nan`: the [positions](super::update_description::computed_nan) of items that are changed although
+/// they do not differ.
 pub(super) fn page_changes(
     shape: &BucketShape,
     before: Option<&RawDocument>,
     after: Option<&RawDocument>,
+    computed_nan: &HashSet<usize>,
 ) -> Vec<PageChange> {
     let (before, after) = (stored(shape, before), stored(shape, after));
     let place = |items: &[Stored<'_>]| -> HashMap<Vec<u8>, usize> {
@@ -57,7 +60,9 @@ pub(super) fn page_changes(
         let earlier = places_before.get(&value_identity(item.id));
         match earlier.and_then(|place| before.items.get(*place)) {
             None => changes.push(PageChange::Added(after.decoded(shape, item))),
-            Some(earlier) if earlier.document.as_bytes() != item.document.as_bytes() => {
+            Some(earlier)
+                if earlier.document.as_bytes() != item.document.as_bytes() || computed_nan.contains(&position) =>
+            {
                 changes.push(PageChange::Changed {
                     before: before.decoded(shape, earlier).item,
                     after: after.decoded(shape, item),

@@ -5,12 +5,15 @@
 //! describes the array of items as a whole, the description is the [difference](UpdateDescription::between)
 //! between the two versions of the item.
 
+use std::collections::HashSet;
+
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::difference::describe;
 use crate::command::document::{get, put};
 use crate::command::update::UpdateForm;
 use crate::pattern::bucket::key::same_bytes;
+use crate::pattern::bucket::number::is_nan;
 use crate::pattern::shapes::BucketShape;
 
 /// The change of an item as mongod describes it on the page.
@@ -52,7 +55,9 @@ impl ItemUpdate {
         };
         // Only top-level fields have another place. A path can also be the name of another field.
         let is_kept = |field: &str, value| {
-            !field.contains('.') && get(item.before, field).is_some_and(|before| same_bytes(before, value))
+            !field.contains('.')
+                && !is_nan(value)
+                && get(item.before, field).is_some_and(|before| same_bytes(before, value))
         };
         let mut description = UpdateDescription::default();
         for (path, value) in get(page, "updatedFields")
@@ -90,6 +95,22 @@ impl ItemUpdate {
             Self::Fields(description)
         }
     }
+}
+
+/// The positions of the items in which an operator has computed a `NaN`. mongod reports a change even if the
+/// value was the same `NaN` before.
+pub(super) fn computed_nan(shape: &BucketShape, page: &RawDocument) -> HashSet<usize> {
+    let updated = get(page, "updatedFields").and_then(RawBsonRef::as_document);
+    let not_numbers = updated
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|(_, value)| is_nan(*value));
+    let position = |path: &str| {
+        let inside = path.strip_prefix(shape.items())?.strip_prefix('.')?;
+        inside.split_once('.')?.0.parse().ok()
+    };
+    not_numbers.filter_map(|(path, _)| position(path.as_str())).collect()
 }
 
 fn array<'a>(document: &'a RawDocument, name: &str) -> impl Iterator<Item = RawBsonRef<'a>> {
@@ -254,6 +275,15 @@ mod tests {
         assert!(matches!(ItemUpdate::of(&shape, &page, item(3)), ItemUpdate::Unknown(_)));
         let whole = rawdoc! { "updatedFields": { "history.1": { "_id": 1 } } };
         assert!(matches!(ItemUpdate::of(&shape, &whole, item(1)), ItemUpdate::Whole));
+    }
+
+    #[test]
+    fn a_computed_nan_is_a_change() {
+        let namespace = NamespacePattern::parse("d.c").unwrap();
+        let shape = BucketShape::new(BucketOptions::new(namespace, vec!["k".to_owned()])).unwrap();
+        let nan = f64::NAN;
+        let page = rawdoc! { "updatedFields": { "history.3.n": nan, "history.5.a.b": nan, "history.7.n": 1, "history.8": nan, "count": nan } };
+        assert_eq!(computed_nan(&shape, &page), HashSet::from([3, 5]));
     }
 
     #[test]

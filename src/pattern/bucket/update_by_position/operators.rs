@@ -13,6 +13,7 @@ use crate::pattern::bucket::added_fields::keep_order;
 use crate::pattern::bucket::field_names::is_positional;
 use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::number::is_nan;
 use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::upsert::{OperatorUpdate, UpsertError, changed};
 use crate::pattern::shapes::BucketShape;
@@ -171,14 +172,6 @@ fn computes_with_nan(item: &RawDocument, operators: &RawDocument) -> bool {
         .filter_map(|name| get(operators, name)?.as_document());
     let mut paths = paths.flat_map(RawDocument::iter).flatten();
     paths.any(|(path, _)| get_path(item, path.as_str()).is_some_and(is_nan))
-}
-
-fn is_nan(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Double(number) => number.is_nan(),
-        RawBsonRef::Decimal128(number) => number.to_string() == "NaN",
-        _ => false,
-    }
 }
 
 struct Translation<'a> {
