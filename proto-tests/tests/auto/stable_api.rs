@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, doc};
+use proto_tests::measure::rows;
 use proto_tests::mongod;
 
 use super::commands::{code, waits_for};
@@ -129,22 +130,26 @@ fn writes_that_the_stable_api_does_not_allow_change_nothing() -> Result<()> {
 #[test]
 fn a_command_between_the_renamings_waits() -> Result<()> {
     let (found, change) = (doc! { "_id": 1 }, doc! { "$inc": { "n": 1 } });
-    for command in [
+    let commands = [
         doc! { "insert": COLLECTION, "documents": [item(2, 1, 2)] },
         doc! { "update": COLLECTION, "updates": [increment()] },
         doc! { "findAndModify": COLLECTION, "query": &found, "update": change },
         doc! { "find": COLLECTION, "filter": &found },
         doc! { "count": COLLECTION },
-    ] {
-        for has_pages in [false, true] {
-            let reply = waits_for(&strict(command.clone()), has_pages)?;
-            let is_executed = reply.get_i32("n").is_ok_and(|n| n == 1)
-                || reply.get_document("value").is_ok()
-                || reply
-                    .get_document("cursor")
-                    .is_ok_and(|cursor| cursor.get_array("firstBatch").is_ok_and(|batch| batch.len() == 1));
-            ensure!(is_executed && code(&reply).is_none(), "{command}: {reply}");
-        }
+    ];
+    let cases = [false, true].into_iter().flat_map(|has_pages| {
+        let commands = commands.iter();
+        commands.map(move |command| (command, has_pages))
+    });
+    // The number of commands is odd, so that an ordinary run takes each in one of the layouts.
+    for (command, has_pages) in rows(cases, 2, 0) {
+        let reply = waits_for(&strict(command.clone()), has_pages)?;
+        let is_executed = reply.get_i32("n").is_ok_and(|n| n == 1)
+            || reply.get_document("value").is_ok()
+            || reply
+                .get_document("cursor")
+                .is_ok_and(|cursor| cursor.get_array("firstBatch").is_ok_and(|batch| batch.len() == 1));
+        ensure!(is_executed && code(&reply).is_none(), "{command}: {reply}");
     }
     Ok(())
 }

@@ -325,7 +325,7 @@ impl Measure {
             }
         } else {
             Self {
-                items: 4000,
+                items: 2000,
                 writers: 3,
             }
         }

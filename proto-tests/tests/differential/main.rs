@@ -317,7 +317,7 @@ fn check_all(shape: Shape, seeds: impl IntoIterator<Item = u64>, upstream: &mong
         },
         outlier: None,
         seeds: seeds.into_iter().take(if is_full() { usize::MAX } else { 1 }).collect(),
-        operations: if is_full() { 500 } else { 120 },
+        operations: if is_full() { 500 } else { 80 },
         moves,
         families: if moves { ALL_IN_SESSIONS } else { ALL },
         coverage: Coverage::default(),

@@ -39,7 +39,7 @@ fn runs() -> Vec<Run> {
         },
         outlier: None,
         seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
-        operations: 80,
+        operations: if is_full() { 80 } else { 30 },
         moves: false,
         families: ONE_KEY,
         coverage: Coverage::default(),

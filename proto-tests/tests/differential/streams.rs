@@ -40,7 +40,7 @@ fn streams_have_the_same_events() -> Result<()> {
             },
             outlier: None,
             seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
-            operations: if is_full() { 40 } else { 12 },
+            operations: if is_full() { 40 } else { 6 },
             moves: true,
             families: STREAMS,
             coverage: Coverage::default(),

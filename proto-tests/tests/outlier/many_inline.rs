@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
+use proto_tests::measure::rows;
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::stopping_relay::StoppingRelay;
 use proto_tests::{Mongod, Outlier, mongod};
@@ -37,11 +38,12 @@ fn update(filter: Document, change: Bson, multi: bool) -> Document {
 
 #[test]
 fn many_inline_documents_are_changed_by_few_commands() -> Result<()> {
-    for server in [mongod::shared(), mongod::shared_replica_set()] {
+    // Each server gets one half of the commands, or all. The commands of a half do not depend on the other.
+    for (number, server) in [mongod::shared(), mongod::shared_replica_set()].into_iter().enumerate() {
         let relay = StoppingRelay::to(server.address(), on_documents)?;
         let mut sides = sides(server, &relay)?;
         let all = || doc! { "n": { "$gte": 0 } };
-        for command in [
+        let commands = [
             update(all(), bson!({ "$push": { "tags": "x" } }), true),
             update(all(), bson!({ "$push": { "tags": "y" }, "$inc": { "n": 1 } }), true),
             update(all(), bson!({ "$pull": { "tags": "x" } }), true),
@@ -56,7 +58,8 @@ fn many_inline_documents_are_changed_by_few_commands() -> Result<()> {
                 bson!({ "$pop": { "tags": 1 } }),
                 true,
             ),
-        ] {
+        ];
+        for command in rows(commands, 2, number) {
             relay.arm(None);
             let reply = sides.alike(&command)?;
             let commands = relay.commands();

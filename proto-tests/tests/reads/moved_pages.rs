@@ -5,14 +5,18 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};
+use proto_tests::measure::is_full;
 use proto_tests::mongod::Options;
 use proto_tests::raw::Connection;
 use proto_tests::{Proxy, ProxyOptions, Shape, database_name};
 
 const COLLECTION: &str = "items";
 const KEYS: i32 = 8;
+
 /// How many items each writer inserts.
-const ROUNDS: i64 = 300;
+fn rounds() -> i64 {
+    if is_full("MONGOSHAPE_CRASHES") { 300 } else { 120 }
+}
 
 fn at(time: i64) -> DateTime {
     DateTime::from_millis(time)
@@ -41,7 +45,7 @@ impl Fixture {
     /// Inserts items of a key, each newer than the last one.
     fn write(&self, key: i32, newest: &AtomicI64) -> Result<()> {
         let mut application = self.application()?;
-        for time in 1..=ROUNDS {
+        for time in 1..=rounds() {
             self.insert(&mut application, key, time)?;
             newest.store(time, Ordering::SeqCst);
         }

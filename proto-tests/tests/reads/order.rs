@@ -6,6 +6,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
+use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::{Proxy, Shape, database_name, invariants, mongod};
@@ -272,7 +273,8 @@ fn mark_creates_no_page() -> Result<()> {
 /// Inserts items of some keys at random times.
 fn write(mut application: Connection, database: &str, seed: u64) -> Result<()> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    for number in 0..150_i64 {
+    let inserts = if is_full("MONGOSHAPE_CRASHES") { 150 } else { 60 };
+    for number in 0_i64..inserts {
         let items: Vec<Document> = (0..random.random_range(1..6))
             .map(|_| {
                 let late = if random.random_bool(0.03) { 1000 } else { 0 };

@@ -3,9 +3,9 @@
 //! What was acknowledged must be stored, nothing may be applied twice, and the application may see no error
 //! that it would not have seen without the proxy: therefore the same runs on the set itself.
 //!
-//! A run of the ordinary tests is short: two stepdowns and a kill, or two kills of the proxy. The whole
-//! measure, ten stepdowns and three kills, or ten kills of the proxy, takes some minutes and shows what each
-//! run saw:
+//! A run of the ordinary tests is short: a stepdown and a kill, or a kill of the proxy.
+//! `MONGOSHAPE_CRASHES=full` doubles the stepdowns and the kills of the proxy. The whole measure, ten
+//! stepdowns and three kills, or ten kills of the proxy, takes some minutes and shows what each run saw:
 //!
 //! ```sh
 //! MONGOSHAPE_FAILOVER=full cargo test -p proto-tests --test server failover -- --nocapture --test-threads=1

@@ -37,9 +37,9 @@ const CUTS: Cuts = Cuts {
     upstream: 0.4,
 };
 
-/// For how long.
-fn time() -> Duration {
-    Duration::from_secs(if is_full("MONGOSHAPE_CHURN") { 60 } else { 8 })
+/// For how long. `ordinary`: the seconds of an ordinary run.
+fn time(ordinary: u64) -> Duration {
+    Duration::from_secs(if is_full("MONGOSHAPE_CHURN") { 60 } else { ordinary })
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn nothing_is_lost_or_doubled_between_sixteen_applications_on_two_proxies() -> R
     let fixture = Fixture::new(mongod::shared_replica_set().address());
     let proxies = fixture.proxies()?;
     let addresses = proxies.each_ref().map(Proxy::address);
-    let until = Instant::now() + time();
+    let until = Instant::now() + time(3);
     let ledger = fixture.run(seed, &addresses, |_| {
         thread::sleep(until.saturating_duration_since(Instant::now()));
         Ok(())
@@ -65,7 +65,7 @@ fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
     let fixture = Fixture::retrying(upstream.address());
     let mut crashing = Crashing::new((seed, CUTS), upstream, fixture.proxies()?)?;
-    let until = Instant::now() + time();
+    let until = Instant::now() + time(3);
     let ledger = fixture.run(seed, &[crashing.address()], |answered| {
         while Instant::now() < until {
             crashing.crash()?;
@@ -87,7 +87,7 @@ fn nothing_is_lost_or_doubled_on_a_sharded_cluster() -> Result<()> {
     let fixture = Fixture::sharded(cluster, upstream.address())?;
     let mut crashing = Crashing::new((seed, CUTS), upstream, fixture.proxies()?)?;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let until = Instant::now() + time();
+    let until = Instant::now() + time(5);
     let ledger = fixture.run(seed, &[crashing.address()], |answered| {
         while Instant::now() < until {
             crashing.crash()?;

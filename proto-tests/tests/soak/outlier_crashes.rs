@@ -2,24 +2,25 @@
 //! resends the command through another proxy, it is executed once. If not, the documents are as before or as
 //! after the command.
 //!
-//! `MONGOSHAPE_CRASHES=full` disturbs every internal command, and takes some minutes.
+//! In an ordinary run each test has a third of the client commands. `MONGOSHAPE_CRASHES=full` has all of
+//! them, disturbs every internal command, and takes some minutes.
 
 mod commands;
 mod fixture;
 
 use anyhow::{Result, ensure};
-use bson::doc;
+use bson::{Document, doc};
 use proto_tests::attempts::Disturbance;
 use proto_tests::breaking_relay::Moment;
 use proto_tests::measure::is_full;
 use proto_tests::mongod;
 use proto_tests::raw::Connection;
 
-use crate::outlier_crashes::commands::commands;
+use crate::outlier_crashes::commands::{commands, third};
 use crate::outlier_crashes::fixture::Fixture;
 
 /// Of the commands that the proxy makes, an ordinary run disturbs each of so many; the whole measure all.
-const STEP: usize = 5;
+const STEP: usize = 4;
 /// Commands of the proxy for one of the client's, at most.
 const MOST: usize = 60;
 
@@ -29,9 +30,17 @@ fn disturbed(kind: usize) -> impl Iterator<Item = usize> {
     (1 + kind % step..=MOST).step_by(step)
 }
 
+/// The client commands of a run.
+type Commands = fn(i64) -> Vec<Document>;
+
+/// `part`: those of an ordinary run.
+fn chosen(part: Commands) -> Commands {
+    if is_full("MONGOSHAPE_CRASHES") { commands } else { part }
+}
+
 /// Disturbs each command at each of the proxy's commands in turn, and sends it again.
-fn is_done_once(disturbance: Disturbance) -> Result<()> {
-    let mut fixture = Fixture::new()?;
+fn is_done_once(part: Commands, disturbance: Disturbance) -> Result<()> {
+    let mut fixture = Fixture::new(chosen(part))?;
     let mut wrong = fixture.attempts.done_otherwise(disturbance, disturbed)?;
     wrong.extend(fixture.wrong_layout()?);
     ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -40,22 +49,23 @@ fn is_done_once(disturbance: Disturbance) -> Result<()> {
 
 #[test]
 fn delayed_attempt_has_no_effect_after_a_retry() -> Result<()> {
-    is_done_once(Disturbance::IsHeldUp)
+    is_done_once(third::<0>, Disturbance::IsHeldUp)
 }
 
 #[test]
 fn retry_completes_an_attempt_whose_replies_were_lost() -> Result<()> {
-    is_done_once(Disturbance::Breaks(Moment::After))
+    is_done_once(third::<1>, Disturbance::Breaks(Moment::After))
 }
 
 #[test]
 fn retry_completes_an_interrupted_attempt() -> Result<()> {
-    is_done_once(Disturbance::Breaks(Moment::Before))
+    is_done_once(third::<2>, Disturbance::Breaks(Moment::Before))
 }
 
 #[test]
 fn interrupted_command_without_retry_is_atomic() -> Result<()> {
-    let mut fixture = Fixture::new()?;
+    let commands = chosen(third::<1>);
+    let mut fixture = Fixture::new(commands)?;
     fixture.attempts.sends_again = false;
     let mut wrong = Vec::new();
     for (kind, command) in commands(0).iter().enumerate() {

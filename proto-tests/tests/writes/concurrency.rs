@@ -1,6 +1,6 @@
 //! Many clients on two proxies, and collections that are dropped concurrently.
 //!
-//! `MONGOSHAPE_CRASHES=full` stores three times as many items.
+//! `MONGOSHAPE_CRASHES=full` stores several times as many items.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,7 +27,7 @@ const KEYS: i32 = 5;
 
 /// The number of items of all clients.
 fn items() -> u32 {
-    if is_full("MONGOSHAPE_CRASHES") { 20_000 } else { 6_000 }
+    if is_full("MONGOSHAPE_CRASHES") { 20_000 } else { 2_500 }
 }
 
 /// Times of many writers overlap, so that pages are late now and then.

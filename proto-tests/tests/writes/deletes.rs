@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
-use proto_tests::measure::fixed_seed;
+use proto_tests::measure::{fixed_seed, is_full};
 use proto_tests::raw::Connection;
 use proto_tests::replies::succeeded;
 use proto_tests::sessions::{Transaction, lsid};
@@ -236,7 +236,8 @@ fn at_random(seed: u64) -> Result<()> {
     let item_ids = *ALL_IDS.choose(&mut rng).context("some")?;
     let mut sides = sides(item_ids)?;
     let mut next = 40;
-    for step in 0..250 {
+    let steps = if is_full("MONGOSHAPE_TABLES") { 250 } else { 80 };
+    for step in 0..steps {
         let n = rng.random_range(0..next);
         let command = match rng.random_range(0..10) {
             0..=2 => {

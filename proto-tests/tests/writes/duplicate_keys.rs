@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Decimal128, Document, bson, doc};
+use proto_tests::measure::rows;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::{Shape, client};
@@ -42,10 +43,12 @@ fn sides() -> Result<Sides> {
 fn check(sent: Sent) -> Result<()> {
     let mut sides = sides()?;
     let mut number = 0;
-    for key in [doc! { "value": 1 }, doc! { "value": -1 }, doc! { "k": 1, "value": -1 }] {
+    let keys = [doc! { "value": 1 }, doc! { "value": -1 }, doc! { "k": 1, "value": -1 }];
+    for (place, key) in keys.into_iter().enumerate() {
         sides.alike(&create(&key))?;
-        for others in others()? {
-            for write in values()?.iter().flat_map(writes) {
+        for (row, others) in others()?.into_iter().enumerate() {
+            // An ordinary run takes every fourth write, and other ones beside the next values.
+            for write in rows(values()?.iter().flat_map(writes), 4, row + place) {
                 number += 1;
                 // After an update of many, the proxy does not know the keys that the transaction has written.
                 let is_many = write.to_string().contains("multi");

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
 use proto_tests::Shape;
+use proto_tests::measure::rows;
 use proto_tests::replies::comparable;
 use proto_tests::sessions::Transaction;
 use proto_tests::sides::{COLLECTION, Sides};
@@ -128,15 +129,16 @@ fn the_first_index_that_refuses_a_document_is_reported() -> Result<()> {
     };
     let stored = [item(1, 1, 1, &bson!(1), 1), item(2, 2, 2, &bson!(2), 2)];
     let arrays = bson!([1, 2]);
-    for k in [1, 2] {
-        for refused in [
+    for (number, k) in [1, 2].into_iter().enumerate() {
+        let refused = [
             item(1, k, 10, &arrays, 10),
             item(10, k, 1, &arrays, 10),
             item(10, k, 10, &arrays, 1),
             item(10, k, 10, &arrays, 2),
             item(10, k, 1, &arrays, 2),
             item(10, k, 10, &bson!(1), 2),
-        ] {
+        ];
+        for refused in rows(refused, 2, number) {
             inserted_alike(&mut sides, &stored, std::slice::from_ref(&refused))?;
             for others in [
                 [item(11, 1, 11, &bson!(11), 11), item(12, 2, 12, &bson!(12), 12)],
@@ -168,11 +170,12 @@ fn the_error_has_the_types_of_the_refused_document() -> Result<()> {
             Bson::Decimal128("1.0".parse().expect("a decimal")),
         ]
     };
-    for key in [doc! { "k": 1, "v": 1 }, doc! { "v": -1, "k": -1 }, doc! { "k": 1 }] {
+    let keys = [doc! { "k": 1, "v": 1 }, doc! { "v": -1, "k": -1 }, doc! { "k": 1 }];
+    for (number, key) in keys.into_iter().enumerate() {
         sides.alike(&unique(key.clone()))?;
         let stored_types = types().map(|stored| (stored, bson!(1.0)));
         let refused_types = types().map(|refused| (bson!(1), refused));
-        for (stored, refused) in stored_types.into_iter().chain(refused_types) {
+        for (stored, refused) in rows(stored_types.into_iter().chain(refused_types), 3, number) {
             let context = format!("{key}: {refused:?} beside {stored:?}");
             let stored = [doc! { "_id": 1, "k": stored, "v": 5 }];
             let refused = doc! { "_id": 2, "k": refused, "v": 5.0 };

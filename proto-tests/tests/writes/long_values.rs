@@ -5,13 +5,14 @@ use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use mongodb::Collection;
 use mongodb::error::ErrorKind;
+use proto_tests::measure::is_full;
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::{Shape, client, mongod};
 
-const DOCUMENTS: i32 = 20;
+const DOCUMENTS: i32 = 17;
 const DUPLICATE_KEY: i32 = 11000;
 
-/// More than a twentieth of a command.
+/// So long that the values of all documents exceed a command.
 fn long(number: i32) -> String {
     format!("{number} {}", "x".repeat(1_000_000))
 }
@@ -47,6 +48,10 @@ async fn long_values_are_looked_up_before_an_insert() -> Result<()> {
         ("v", Some(doc! { "k": 1, "v": 1 })),
     ];
     for (field, index) in cases {
+        // An ordinary run has of the unique indexes only that of two fields.
+        if !is_full("MONGOSHAPE_TABLES") && index.as_ref().is_some_and(|key| key.len() == 1) {
+            continue;
+        }
         let mut sides = Sides::open(Shape {
             // Of each key, the first page is full with the first document.
             max_items: 1,

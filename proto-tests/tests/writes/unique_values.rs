@@ -128,10 +128,11 @@ fn check(sent: Sent) -> Result<()> {
     }
     let mut differences = Vec::new();
     let mut number = 0;
+    let mut combinations = 0..;
     for (held, place) in values().into_iter().flat_map(|held| [(held.clone(), 1), (held, 2)]) {
         for before in [Some(bson!([null, 1])), Some(bson!(1))] {
             let updates = values().into_iter().flat_map(|value| updates(value.as_ref()));
-            for update in rows(updates, 3, usize::try_from(place)?) {
+            for update in rows(updates, 9, combinations.next().unwrap_or_default()) {
                 let documents = [item(2, place, held.as_ref()), item(1, 1, before.as_ref())];
                 let update = doc! { "update": "", "updates": [{ "q": { "_id": 1 }, "u": &update }] };
                 number += 1;

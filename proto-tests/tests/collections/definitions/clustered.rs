@@ -4,6 +4,7 @@ mod ids;
 
 use anyhow::{Result, ensure};
 use bson::{Document, bson, doc};
+use proto_tests::measure::rows;
 use proto_tests::sessions::lsid;
 use proto_tests::{Mongod, mongod};
 
@@ -117,8 +118,8 @@ fn clustered_options_that_the_shape_cannot_keep_are_refused() -> Result<()> {
 
 #[test]
 fn clustered_index_acts_as_the_id_index_and_cannot_be_dropped() -> Result<()> {
-    for mongod in servers() {
-        for index in indexes() {
+    for (place, mongod) in servers().into_iter().enumerate() {
+        for index in rows(indexes(), 2, place) {
             let mut comparison = filled(mongod, &index)?;
             let specifications = [
                 doc! { "key": { "_id": 1 }, "name": "_id_" },

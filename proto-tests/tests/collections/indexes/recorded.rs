@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, bson, doc};
+use proto_tests::measure::rows;
 use proto_tests::shaped::COLLECTION;
 
 use super::{Compared, Comparison, NOT_SUPPORTED, spec, with};
@@ -221,7 +222,7 @@ fn what_may_leave_items_out_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Each query with each index alone, and with all of them.
+/// Each query with each index alone, and with all of them. An ordinary run takes every third query of each.
 #[test]
 fn they_change_no_answer() -> Result<()> {
     let mut sides = Comparison::filled()?;
@@ -272,9 +273,9 @@ fn they_change_no_answer() -> Result<()> {
     }
     let mut sets: Vec<Vec<Document>> = specs().into_iter().map(|spec| vec![spec]).collect();
     sets.push(specs());
-    for set in sets {
+    for (number, set) in sets.into_iter().enumerate() {
         sides.create(&set, Compared::Whole)?;
-        for query in &queries {
+        for query in rows(&queries, 3, number) {
             sides.same(query, Compared::Whole)?;
         }
         sides.same(&doc! { "dropIndexes": COLLECTION, "index": "*" }, Compared::Whole)?;

@@ -1,4 +1,6 @@
 //! Setup that is interrupted, run concurrently, or run beside a writer.
+//!
+//! `MONGOSHAPE_CRASHES=full` adopts four times as many buckets.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -6,17 +8,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::Names;
+use proto_tests::measure::is_full;
 use proto_tests::shaped::COLLECTION;
 
 use crate::adopt::hand_written::{self, BucketWriter, bare, bucket, text, trade};
 
 const KEYS: i32 = 40;
-const BUCKETS: i32 = 60;
+
+/// Buckets of a key.
+fn buckets_of_key() -> i32 {
+    if is_full("MONGOSHAPE_CRASHES") { 60 } else { 15 }
+}
 
 /// Many buckets of many keys, not all of them full.
 fn leave_many(writer: &mut BucketWriter) -> Result<Vec<Vec<Document>>> {
     for key in 0..KEYS {
-        let buckets = (0..BUCKETS).map(|number| {
+        let buckets = (0..buckets_of_key()).map(|number| {
             let seconds = i64::from(number) * 100;
             let items: Vec<Document> = (0..=(key + number) % 10)
                 .map(|item| trade(item, seconds * 1000 + i64::from(item)))

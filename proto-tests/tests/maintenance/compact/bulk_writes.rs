@@ -1,4 +1,6 @@
 //! Writes of many items during a freeze and a swap: each item is changed once, and counted.
+//!
+//! `MONGOSHAPE_CRASHES=full` changes three times as many items.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,14 +12,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bson::{Document, doc};
 use proto_tests::delaying_relay::{DelayingRelay, Fate};
+use proto_tests::measure::is_full;
 use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::Transaction;
 use proto_tests::shaped::{COLLECTION, Shaped, bucket};
 use proto_tests::{Proxy, ProxyOptions, mongod};
 
-/// Items of a key, every second of which is deleted before.
-const ITEMS: i32 = 900;
+/// Items of a page.
+const MAX_ITEMS: i32 = 20;
+
+/// Items of three keys. As many others are deleted before, so that pages are short.
+fn item_count() -> i32 {
+    if is_full("MONGOSHAPE_CRASHES") { 900 } else { 300 }
+}
+
+/// Items of a key, before some are deleted.
+fn items_of_key() -> i32 {
+    item_count() * 2 / 3
+}
 
 struct Fixture {
     shaped: Shaped,
@@ -32,11 +45,12 @@ impl Fixture {
     /// Pages that are short.
     fn open(options: &str) -> Result<Self> {
         let set = mongod::shared_replica_set();
-        let options = format!("max_items = 20\n{options}");
+        let options = format!("max_items = {MAX_ITEMS}\n{options}");
         let shaped = Shaped::with(&options, &ProxyOptions::new(&set.uri()))?;
         let mut application = shaped.application()?;
-        let items: Vec<Document> = (0..ITEMS * 2)
-            .map(|n| doc! { "_id": n, "k": n / 600, "n": 0, "even": n % 2 })
+        let of_key = items_of_key();
+        let items: Vec<Document> = (0..item_count() * 2)
+            .map(|n| doc! { "_id": n, "k": n / of_key, "n": 0, "even": n % 2 })
             .collect();
         application.command_ok(&shaped.insert(&items))?;
         let odd = doc! { "q": { "even": 1 }, "limit": 0 };
@@ -52,10 +66,11 @@ impl Fixture {
         })
     }
 
-    /// A transaction that has written a page, so that other writers of it wait.
+    /// A transaction that has written the middle page of the second key, so that other writers of it wait.
     fn hold(&mut self) -> Result<()> {
+        let page = items_of_key() / MAX_ITEMS / 2;
         let hold = doc! { "update": COLLECTION, "updates": [
-            { "q": { "k": 1, "control.page": 15 }, "u": { "$set": { "held": 1 } } },
+            { "q": { "k": 1, "control.page": page }, "u": { "$set": { "held": 1 } } },
         ] };
         let reply = self.holder.run(&mut self.direct, &hold)?;
         ensure!(reply.get_i32("nModified").ok() == Some(1), "{reply}");
@@ -118,9 +133,9 @@ fn an_update_of_many_changes_each_item_once() -> Result<()> {
         let reply = fixture.run(doc! { "update": COLLECTION, "updates": [one, many] })?;
         ensure!(reply.get("writeErrors").is_none(), "{change}: {reply}");
         let counts = (reply.get_i32("n")?, reply.get_i32("nModified")?);
-        ensure!(counts == (ITEMS, ITEMS), "{change}: {reply}");
+        ensure!(counts == (item_count(), item_count()), "{change}: {reply}");
         let items = fixture.items()?;
-        ensure!(items.len() == usize::try_from(ITEMS)?, "{} items", items.len());
+        ensure!(items.len() == usize::try_from(item_count())?, "{} items", items.len());
         let wrong: Vec<&Document> = items.iter().filter(|item| item.get_i32("n").ok() != Some(1)).collect();
         ensure!(wrong.is_empty(), "{change}: {} items: {:?}", wrong.len(), wrong.first());
     }
@@ -133,7 +148,7 @@ fn update_that_cannot_be_resumed_reports_completed_changes() -> Result<()> {
     let many = doc! { "q": {}, "u": { "$inc": { "n": 1 } }, "multi": true };
     let reply = fixture.run(doc! { "update": COLLECTION, "updates": [many] })?;
     let items = fixture.items()?;
-    ensure!(items.len() == usize::try_from(ITEMS)?, "{} items", items.len());
+    ensure!(items.len() == usize::try_from(item_count())?, "{} items", items.len());
     let changed = items.iter().filter(|item| item.get_i32("n").ok() == Some(1)).count();
     ensure!(
         items.iter().all(|item| item.get_i32("n").is_ok_and(|n| n < 2)),
@@ -161,7 +176,7 @@ fn a_delete_of_many_counts_each_item_once() -> Result<()> {
         let many = doc! { "q": &filter, "limit": 0 };
         let reply = fixture.run(doc! { "delete": COLLECTION, "deletes": [many] })?;
         ensure!(reply.get("writeErrors").is_none(), "{filter}: {reply}");
-        ensure!(reply.get_i32("n")? == ITEMS, "{filter}: {reply}");
+        ensure!(reply.get_i32("n")? == item_count(), "{filter}: {reply}");
         ensure!(fixture.items()?.is_empty());
     }
     Ok(())

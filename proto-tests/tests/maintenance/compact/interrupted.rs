@@ -140,7 +140,9 @@ fn next_run_finishes_a_run_killed_while_frozen() -> Result<()> {
     let mut transaction = doc! { "lsid": lsid(&shaped.database), "autocommit": false };
     for line in BufReader::new(child.stdout.take().context("its output")?).lines() {
         let line = line?;
-        if line.contains(": copied ") {
+        // Not after the first pass: a transaction that reads the copy then blocks the creation of indexes,
+        // until mongod ends the transaction after a minute.
+        if line.contains(": compared ") && !transaction.contains_key("txnNumber") {
             transaction.insert("txnNumber", begin_reading_the_copy(&mut reader, &shaped, &transaction)?);
         }
         if line.contains("frozen: ") {
@@ -150,11 +152,11 @@ fn next_run_finishes_a_run_killed_while_frozen() -> Result<()> {
         }
     }
     child.wait()?;
+    // mongod may be at the renaming still, for which it is given a second. The transaction blocks it so long.
+    sleep(Duration::from_millis(1500));
     let mut abort = doc! { "abortTransaction": 1, "$db": "admin" };
     abort.extend(transaction);
     reader.command(&abort)?;
-    // mongod may be at the renaming still, for which it is given a second.
-    sleep(Duration::from_millis(1500));
     if !has_options(&mut reader, &shaped)? {
         // It was too fast. Frozen, with a copy that is far behind, is what another would leave.
         let copy = format!("{COLLECTION}.mongoshape_compact");

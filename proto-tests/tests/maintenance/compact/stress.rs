@@ -1,5 +1,5 @@
 //! Every command that changes items, repeated during repeated compaction: acknowledged writes are stored.
-//! `MONGOSHAPE_STRESS_SECONDS` sets the duration.
+//! `MONGOSHAPE_STRESS_SECONDS` sets the duration. `MONGOSHAPE_CRASHES=full` makes it four times as long.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bson::{Document, doc};
+use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::{Transaction, lsid};
 use proto_tests::shaped::{COLLECTION, Shaped};
@@ -15,7 +16,8 @@ use proto_tests::{Mongod, ProxyOptions, mongod};
 use super::compact;
 
 const SECONDS: &str = "MONGOSHAPE_STRESS_SECONDS";
-const SECONDS_IN_CI: u64 = 8;
+const SECONDS_IN_CI: u64 = 2;
+const SECONDS_OF_ALL: u64 = 8;
 /// Items of a worker, of seven keys, which are those of all workers.
 const ITEMS: i32 = 120;
 /// Items that come and go between two packings, so that there are short pages.
@@ -301,7 +303,12 @@ const WORK: &[Work] = &[
 )]
 fn what_was_answered_is_stored(mongod: &Mongod) -> Result<()> {
     let seconds = std::env::var(SECONDS).ok().and_then(|seconds| seconds.parse().ok());
-    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS_IN_CI));
+    let usual = if is_full("MONGOSHAPE_CRASHES") {
+        SECONDS_OF_ALL
+    } else {
+        SECONDS_IN_CI
+    };
+    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(usual));
     let shaped = Shaped::with("max_items = 20\n", &ProxyOptions::new(&mongod.uri()))?;
     let goes_on = AtomicBool::new(true);
     let commands = AtomicU32::new(0);

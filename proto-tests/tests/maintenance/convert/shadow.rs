@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
+use proto_tests::measure::is_full;
 use proto_tests::{Level, mongod};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -120,9 +121,10 @@ fn reads_are_equal_while_clients_write() -> Result<()> {
     fixture.read_until(&by_key, "equal")?;
     let before: f64 = fixture.all_compared().values().sum();
     let mut reads = 0.0;
+    let seconds = if is_full("MONGOSHAPE_CRASHES") { 8 } else { 3 };
     let begun = Instant::now();
     for n in 0.. {
-        if begun.elapsed() > Duration::from_secs(8) {
+        if begun.elapsed() > Duration::from_secs(seconds) {
             break;
         }
         write(&fixture, n)?;

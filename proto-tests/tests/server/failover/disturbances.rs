@@ -2,6 +2,7 @@
 //! again.
 
 use anyhow::Result;
+use proto_tests::measure::is_full;
 use proto_tests::{Mongod, Proxy};
 
 use crate::failover::writers::Writers;
@@ -25,10 +26,15 @@ impl Measure {
                 kills: 3,
                 proxy_kills: 10,
             },
-            _ => Self {
+            _ if is_full("MONGOSHAPE_CRASHES") => Self {
                 stepdowns: 2,
                 kills: 1,
                 proxy_kills: 2,
+            },
+            _ => Self {
+                stepdowns: 1,
+                kills: 1,
+                proxy_kills: 1,
             },
         }
     }

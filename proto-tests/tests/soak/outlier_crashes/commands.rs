@@ -17,6 +17,11 @@ pub(crate) fn books(base: i64) -> Vec<Document> {
     vec![book(0, "full", 5), book(1, "outlier", 12), book(2, "typical", 2)]
 }
 
+/// Every third of the commands, from this one on.
+pub(crate) fn third<const FIRST: usize>(base: i64) -> Vec<Document> {
+    commands(base).into_iter().skip(FIRST).step_by(3).collect()
+}
+
 #[expect(clippy::too_many_lines, reason = "a list")]
 /// Each does what must not be done twice, or what shows whether it was.
 pub(crate) fn commands(base: i64) -> Vec<Document> {

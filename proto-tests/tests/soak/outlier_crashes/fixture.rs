@@ -8,15 +8,7 @@ use proto_tests::mongod;
 use proto_tests::raw::Connection;
 use proto_tests::rest::at_rest;
 
-use crate::outlier_crashes::commands::{books, commands};
-
-const SUBJECT: Subject = Subject {
-    collection: COLLECTION,
-    documents: books,
-    commands,
-    numbers: &["_id", "run"],
-    order: "_id",
-};
+use crate::outlier_crashes::commands::books;
 
 pub(crate) struct Fixture {
     pub(crate) books: Books,
@@ -24,9 +16,17 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    pub(crate) fn new() -> Result<Self> {
+    /// `commands`: the client commands, of which a run does one.
+    pub(crate) fn new(commands: fn(i64) -> Vec<Document>) -> Result<Self> {
+        let subject = Subject {
+            collection: COLLECTION,
+            documents: books,
+            commands,
+            numbers: &["_id", "run"],
+            order: "_id",
+        };
         let books = Books::new(5, 4);
-        let attempts = Attempts::new(SUBJECT, &books.database, |uri| books.proxy(uri))?;
+        let attempts = Attempts::new(subject, &books.database, |uri| books.proxy(uri))?;
         Ok(Self { books, attempts })
     }
 

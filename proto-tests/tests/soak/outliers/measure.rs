@@ -18,7 +18,7 @@ impl Measure {
         let (buyers, seconds) = if is_full("MONGOSHAPE_CHURN") {
             (50_000, 60)
         } else {
-            (1_000, 5)
+            (500, 2)
         };
         Self {
             buyers,

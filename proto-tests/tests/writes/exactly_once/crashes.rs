@@ -38,7 +38,7 @@ impl Measure {
         let (kills, stepdowns) = if is_full("MONGOSHAPE_CRASHES") {
             (200, 10)
         } else {
-            (8, 2)
+            (8, 1)
         };
         Self { kills, stepdowns }
     }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::delaying_relay::{DelayingRelay, Fate};
+use proto_tests::measure::rows;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::{ItemIds, Mongod, Shape, mongod};
 
-/// Statements of a bulk, each of which moves an item.
-const MOVED: i32 = 120;
+/// Statements of a bulk, each of which moves an item. They are more than [`FEW`].
+const MOVED: i32 = 60;
 /// Sessions that the proxies themselves may have made meanwhile.
 const FEW: i64 = 40;
 
@@ -149,7 +150,7 @@ fn relocating_statements_do_not_leave_one_session_each() -> Result<()> {
 
 #[test]
 fn resent_find_and_modify_that_relocated_its_item_returns_the_same_reply() -> Result<()> {
-    for item_ids in [ItemIds::Unique, ItemIds::Stored] {
+    for (place, item_ids) in [ItemIds::Unique, ItemIds::Stored].into_iter().enumerate() {
         let mut sides = sides(item_ids)?;
         let of = |fields: Document| {
             let mut command = doc! { "findAndModify": COLLECTION };
@@ -174,7 +175,8 @@ fn resent_find_and_modify_that_relocated_its_item_returns_the_same_reply() -> Re
                 doc! { "query": { "_id": 501 }, "update": { "$set": { "k": 1, "at": at(1), "n": 5 } }, "upsert": true, "new": true },
             ),
         ];
-        for (number, command) in (1_i64..).zip(&commands) {
+        // Both values of the option together have each kind of command.
+        for (number, command) in rows((1_i64..).zip(&commands), 3, 2 * place) {
             let command = numbered(command, number);
             let [_, first] = alike(&mut sides, &command)?;
             // Others change the item and its pages before it is sent again.

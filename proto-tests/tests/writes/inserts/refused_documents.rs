@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use bson::oid::ObjectId;
 use bson::{Document, bson, doc};
 use proto_tests::breaking_relay::{BreakingRelay, Moment};
+use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{ALL_IDS, COLLECTION, Sides};
@@ -140,15 +141,17 @@ fn resent_command_undoes_once() -> Result<()> {
 /// proxy.
 #[test]
 fn retry_undoes_an_interrupted_command() -> Result<()> {
-    for item_ids in ALL_IDS {
+    // An ordinary run breaks it at every third. Each value of the option begins with another one.
+    let step = if is_full("MONGOSHAPE_CRASHES") { 1 } else { 3 };
+    for (place, item_ids) in ALL_IDS.into_iter().enumerate() {
         for moment in [Moment::Before, Moment::After] {
-            cut_short(item_ids, moment)?;
+            cut_short(item_ids, moment, (1 + place % step..=MOST).step_by(step))?;
         }
     }
     Ok(())
 }
 
-fn cut_short(item_ids: ItemIds, moment: Moment) -> Result<()> {
+fn cut_short(item_ids: ItemIds, moment: Moment, numbers: impl Iterator<Item = usize>) -> Result<()> {
     let mut sides = sides(item_ids)?;
     let set = mongod::shared_replica_set();
     let relay = BreakingRelay::to(set.address())?;
@@ -157,7 +160,7 @@ fn cut_short(item_ids: ItemIds, moment: Moment) -> Result<()> {
     let ours = Proxy::start(&ProxyOptions::new(&uri).config(&toml))?;
     ours.expect_log(Level::Warn, "the upstream is not available");
     let refused = refused();
-    for number in 1..=MOST {
+    for number in numbers {
         let base = i32::try_from(number)? * 100;
         let key = |name: &str| format!("{name}{number}");
         let before = [

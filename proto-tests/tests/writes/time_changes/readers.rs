@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
+use proto_tests::measure::is_full;
 use proto_tests::mongod::Options;
 use proto_tests::raw::Connection;
 use proto_tests::{ItemIds, Proxy};
@@ -15,7 +16,11 @@ use rand::{RngExt as _, SeedableRng as _};
 use crate::time_changes::fixture::{COLLECTION, Sides, check_order, item, seconds, set_time, shape};
 
 const ITEMS: i32 = 240;
-const RUNS_FOR: Duration = Duration::from_secs(10);
+
+/// For how long readers and writers run.
+fn time() -> Duration {
+    Duration::from_secs(if is_full("MONGOSHAPE_CRASHES") { 10 } else { 3 })
+}
 
 /// Which times items get.
 #[derive(Clone, Copy)]
@@ -160,7 +165,7 @@ fn scans_beside_writers(times: Times) -> Result<()> {
         let readers: Vec<_> = (0..3)
             .map(|seed| scope.spawn(move || read(proxies[seed % 2], fixture, seed as u64)))
             .collect();
-        let end = Instant::now() + RUNS_FOR;
+        let end = Instant::now() + time();
         while Instant::now() < end && !readers.iter().any(thread::ScopedJoinHandle::is_finished) {
             thread::sleep(Duration::from_millis(50));
         }

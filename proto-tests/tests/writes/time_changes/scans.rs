@@ -41,9 +41,11 @@ fn read(
 /// Every item with an unchanged time is returned once, and the returned items are in time order.
 #[test]
 fn item_with_unchanged_time_is_returned_once() -> Result<()> {
-    for seed in rows(0..12, 3, 0) {
-        for direction in [1, -1] {
-            for (skip, from) in [(0, None), (0, Some(10)), (7, None), (5, Some(10))] {
+    let mut combinations = 0..;
+    for direction in [1, -1] {
+        for (skip, from) in [(0, None), (0, Some(10)), (7, None), (5, Some(10))] {
+            // An ordinary run has one seed for each combination.
+            for seed in rows(0..12, 12, combinations.next().unwrap_or_default()) {
                 one(seed, direction, (skip, from))
                     .with_context(|| format!("seed {seed}, {direction}, skip {skip}, from {from:?}"))?;
             }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, doc};
+use proto_tests::measure::rows;
 use proto_tests::{ItemIds, Shape};
 
 use crate::updates::sides::{ALL_IDS, COLLECTION, Sides, at};
@@ -46,8 +47,9 @@ fn run_all(item_ids: ItemIds, fails: i32) -> Result<()> {
         vec![doc! { "$set": { "k": { "$cond": [{ "$eq": [{ "$mod": ["$u", 3] }, 0] }, 7, "$k"] }, "n": { "$add": ["$n", 1] } } }]
             .into(),
     ];
-    for change in changes {
-        for options in [doc! {}, doc! { "writeConcern": { "w": "majority" } }] {
+    for (number, change) in changes.into_iter().enumerate() {
+        let options = [doc! {}, doc! { "writeConcern": { "w": "majority" } }];
+        for options in rows(options, 2, number) {
             let mut command = doc! { "update": COLLECTION, "updates": [many(doc! { "k": 1 }, change.clone())] };
             command.extend(options);
             sides.alike(&command)?;

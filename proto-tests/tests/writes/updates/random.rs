@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 use proto_tests::ItemIds;
-use proto_tests::measure::fixed_seed;
+use proto_tests::measure::{fixed_seed, is_full};
 use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -71,7 +71,8 @@ fn statement(rng: &mut ChaCha8Rng, ids: ItemIds) -> Document {
 fn at_random(seed: u64, ids: ItemIds) -> Result<()> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut sides = sides::of(ids)?;
-    for number in 0..300 {
+    let commands = if is_full("MONGOSHAPE_TABLES") { 300 } else { 90 };
+    for number in 0..commands {
         let first = statement(&mut rng, ids);
         let command = if !first.contains_key("multi") && rng.random_bool(0.3) {
             doc! {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
+use proto_tests::measure::rows;
 use proto_tests::sessions::lsid;
 use proto_tests::stopping_relay::StoppingRelay;
 use proto_tests::{ItemIds, mongod};
@@ -114,13 +115,14 @@ fn many_statements_on_few_items_take_a_few_commands() -> Result<()> {
     some_do_not[500] = statement(doc! { "_id": 5, "name": "none" }, doc! { "$set": { "n": 0 } });
     some_do_not[1800] = statement(doc! { "_id": 7 }, doc! { "$inc": { "name": 1 } });
     let mut number = 0_i64;
-    for (updates, ordered, most) in [
+    let cases = [
         (&all_match, true, 2),
         (&all_match, false, 2),
         (&some_do_not, true, 12),
         (&some_do_not, false, 12),
-    ] {
-        for is_retryable in [false, true] {
+    ];
+    for (place, (updates, ordered, most)) in cases.into_iter().enumerate() {
+        for is_retryable in rows([false, true], 2, place + place / 2) {
             number += 1;
             let mut command = doc! { "update": COLLECTION, "updates": updates, "ordered": ordered };
             if is_retryable {

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, bson, doc};
+use proto_tests::measure::is_full;
 use proto_tests::newer_server::NewerServer;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
@@ -14,7 +15,6 @@ const PLAIN: &str = "plain";
 /// Collections with a shape: of pages and of outliers.
 const SHAPED: [&str; 2] = ["pages", "outliers"];
 const DOCUMENTS: i32 = 40;
-const UPDATES: usize = 120;
 /// mongod's codes for a statement that cannot be parsed, and for an unknown field.
 const FAILED_TO_PARSE: i32 = 9;
 const UNKNOWN_FIELD: i32 = 40415;
@@ -126,7 +126,8 @@ fn random_statement(random: &mut ChaCha8Rng, number: usize) -> Result<Document> 
 fn the_first_document_is_changed() -> Result<()> {
     let mut fixture = Fixture::start()?;
     let mut random = ChaCha8Rng::seed_from_u64(8);
-    for number in 0..UPDATES {
+    let updates = if is_full("MONGOSHAPE_TABLES") { 120 } else { 40 };
+    for number in 0..updates {
         let statement = random_statement(&mut random, number)?;
         let expected = fixture.expected(&statement)?;
         let documents = fixture.documents(PLAIN)?;

@@ -174,7 +174,7 @@ fn updates() -> Vec<Bson> {
 /// Kinds of commands that update.
 const KINDS: usize = 12;
 /// An ordinary run divides the updates into so many parts. Each kind of command takes one part.
-const PARTS: usize = 6;
+const PARTS: usize = 18;
 
 /// A command of a kind, about the documents of a case.
 fn command(kind: usize, case: i32, update: &Bson) -> Option<Document> {

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, bson, doc};
+use proto_tests::measure::rows;
 use proto_tests::raw::{self, Connection};
 use proto_tests::{ItemIds, replies};
 
@@ -51,16 +52,17 @@ fn updates() -> Vec<Bson> {
 #[test]
 fn fields_repeated_in_a_field_are_changed_as_in_a_plain_collection() -> Result<()> {
     let mut differing = Vec::new();
-    for item_ids in [ItemIds::Unique, ItemIds::Stored] {
+    for (place, item_ids) in [ItemIds::Unique, ItemIds::Stored].into_iter().enumerate() {
         let mut table = Table::open(item_ids)?;
         let sides = &mut table.sides;
         let databases = [sides.plain_database(), sides.shaped_database()];
-        for update in updates() {
-            for (q, upsert) in [
+        for (number, update) in updates().into_iter().enumerate() {
+            let filters = [
                 (doc! { "_id": 1 }, false),
                 (doc! { "n": 1 }, false),
                 (doc! { "_id": 7 }, true),
-            ] {
+            ];
+            for (q, upsert) in rows(filters, 3, number + place) {
                 let mut stored = Vec::new();
                 for (connection, database) in [&mut sides.plain, &mut sides.shaped].into_iter().zip(&databases) {
                     let all = doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }], "$db": database };
