@@ -146,7 +146,7 @@ impl<'a> InheritedOptions<'a> {
             _ => true,
         });
         if self.at_once {
-            put(command, "writeConcern", single("w", 1));
+            append_no_wait(command);
         }
     }
 
@@ -206,10 +206,11 @@ impl<'a> InheritedOptions<'a> {
         begun.append(command, |name, _| is_kept(name));
     }
 
-    /// Appends the options to a command that ends the client's transaction. The command goes to
+    /// Appends the options to an `abortTransaction` of the client's transaction. The command goes to
     /// `admin`, so `$db` is not inherited.
-    pub fn append_to_end(&self, command: &mut RawDocumentBuf) {
+    pub fn append_to_abort(&self, command: &mut RawDocumentBuf) {
         self.append(command, |name, _| OF_TRANSACTION.contains(&name));
+        append_no_wait(command);
     }
 
     fn append(&self, command: &mut RawDocumentBuf, keep: impl Fn(&str, RawBsonRef<'_>) -> bool) {
@@ -366,6 +367,12 @@ impl<'a> CommandField<'a> {
         let message = format!("BSON field '{}' value must be >= 0, actual value '{number}'", self.name);
         CommandError::new(ErrorCode::NegativeNumber, message)
     }
+}
+
+/// Appends the write concern `w: 1`. Without a write concern, the default of the server applies, which usually waits
+/// for a majority. mongod 7.0 also waits after an `abortTransaction`.
+pub fn append_no_wait(command: &mut RawDocumentBuf) {
+    put(command, "writeConcern", single("w", 1));
 }
 
 /// A copy of a command's body with some fields replaced. `None` removes a field.

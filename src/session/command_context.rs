@@ -183,7 +183,7 @@ impl<'a> CommandContext<'a> {
     /// already.
     pub(super) async fn abort_transaction(&mut self) -> Result<(), RunError> {
         let mut command = single("abortTransaction", 1);
-        self.options().append_to_end(&mut command);
+        self.options().append_to_abort(&mut command);
         command.append(cstr!("$db"), "admin");
         self.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 use super::plain::{PlainCommand, PlainOutcome};
 use super::stored::{MAX_HELD, exchanged_in_transaction, identity_find};
 use super::{Identity, identity, identity_check, identity_of, listed_identity};
-use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::arguments::{InheritedOptions, append_no_wait, with_replaced};
 use crate::command::document::{as_flag, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, TRANSIENT_TRANSACTION};
 use crate::command::registry::Command;
@@ -125,6 +125,7 @@ impl PlainCommand<'_, '_> {
         let limited = self.limited(limit).await;
         let mut end = single("abortTransaction", 1);
         self.append_lock(&mut end, lock);
+        append_no_wait(&mut end);
         put(&mut end, "$db", "admin");
         let ended = self.link.call(UpstreamRequest::plain(&end)).await?;
         let limited = limited?;

@@ -8,7 +8,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::invalid_item;
-use crate::command::arguments::with_replaced;
+use crate::command::arguments::{append_no_wait, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, TRANSIENT_TRANSACTION};
 use crate::command::reply::succeeded;
@@ -144,7 +144,8 @@ impl OwnTransaction {
         const TRANSACTION_TOO_OLD: i32 = 225;
         const NO_SUCH_TRANSACTION: i32 = 251;
         const TRANSACTION_COMMITTED: i32 = 256;
-        let command = self.ending(run, "abortTransaction");
+        let mut command = self.ending(run, "abortTransaction");
+        append_no_wait(&mut command);
         match succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?) {
             Ok(_) => Ok(Before::Spent),
             Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {

@@ -122,7 +122,7 @@ impl Session<'_> {
             self.link.call(UpstreamRequest::plain(&find)).await?;
         }
         let mut command = single("abortTransaction", 1);
-        carried.begun(true).append_to_end(&mut command);
+        carried.begun(true).append_to_abort(&mut command);
         command.append(cstr!("$db"), "admin");
         self.link.call(UpstreamRequest::plain(&command)).await?;
         Ok(())
