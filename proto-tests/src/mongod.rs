@@ -12,9 +12,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use bson::doc;
 use rustix::process::Signal;
 
 use crate::certificates::Tls;
+use crate::raw::Connection;
 use crate::uri::Uri;
 
 pub use binary::{Program, Version, fetchable_versions, find as find_program, of_version as program_of_version};
@@ -162,6 +164,15 @@ pub fn shared() -> &'static Mongod {
 pub fn shared_replica_set() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();
     SHARED.get_or_init(|| expect_server(Mongod::replica_set(1)))
+}
+
+/// Creates a collection that several clients of a test would create at the same time. mongod crashes then on Wine.
+/// Does nothing on other servers.
+pub fn create_on_wine(application: &mut Connection, database: &str, collection: &str) -> Result<()> {
+    if find_program()?.is_windows {
+        application.command_ok(&doc! { "create": collection, "$db": database })?;
+    }
+    Ok(())
 }
 
 fn expect_server(started: Result<Mongod>) -> Mongod {

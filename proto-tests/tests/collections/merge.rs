@@ -78,6 +78,7 @@ fn several_batches_from_another_database_and_from_itself() -> Result<()> {
 fn two_proxies_merge_the_same_documents() -> Result<()> {
     let merging = start()?;
     let shaped = &merging.shaped;
+    mongod::create_on_wine(&mut shaped.application()?, &shaped.database, COLLECTION)?;
     let another = shaped.another_proxy("max_items = 7")?;
     let command = merging.command(doc! { "whenMatched": [{ "$set": { "n": { "$add": ["$n", "$$new.n"] } } }] });
     let mut command = command;

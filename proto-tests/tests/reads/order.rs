@@ -312,6 +312,7 @@ fn watch(database: &str, stop: &AtomicBool) -> Result<usize> {
 #[test]
 fn first_page_is_marked_before_a_late_page_exists() -> Result<()> {
     let mut fixture = Fixture::start()?;
+    mongod::create_on_wine(&mut fixture.application(0)?, &fixture.database, COLLECTION)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
         let watcher = scope.spawn(|| watch(&fixture.database, &stop));

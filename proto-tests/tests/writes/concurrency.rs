@@ -9,7 +9,8 @@ use std::thread;
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};
 use proto_tests::buckets::{self, Layout};
-use proto_tests::measure::is_full;
+use proto_tests::measure::{is_full, show};
+use proto_tests::mongod;
 use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use rand::rngs::ChaCha8Rng;
@@ -81,6 +82,7 @@ fn ids(items: &[Document]) -> Vec<i64> {
 #[test]
 fn sixteen_clients_on_two_proxies_store_every_item_once_on_full_pages() -> Result<()> {
     let shaped = Shaped::start(OPTIONS)?;
+    mongod::create_on_wine(&mut shaped.application()?, &shaped.database, COLLECTION)?;
     let other = shaped.another_proxy(OPTIONS)?;
     let next = AtomicU32::new(0);
     let written = thread::scope(|scope| -> Result<Vec<Vec<Sent>>> {
@@ -131,6 +133,7 @@ fn thirty_two_clients_on_three_proxies_share_one_key() -> Result<()> {
     const CLIENTS: u32 = 32;
     let each = if is_full("MONGOSHAPE_CRASHES") { 60 } else { 20 };
     let shaped = Shaped::start("")?;
+    mongod::create_on_wine(&mut shaped.application()?, &shaped.database, COLLECTION)?;
     let others = [shaped.another_proxy("")?, shaped.another_proxy("")?];
     thread::scope(|scope| -> Result<()> {
         let writers: Vec<_> = (0..CLIENTS)
@@ -235,6 +238,10 @@ fn keep_inserting(mut connection: Connection, shaped: &Shaped, key: i32, stop: &
 }
 
 fn dropping_beside_writers(drop_through_proxy: bool) -> Result<()> {
+    if mongod::find_program()?.is_windows {
+        show("not run: mongod crashes on Wine if several clients create a collection at the same time");
+        return Ok(());
+    }
     let shaped = Shaped::start("")?;
     let other = shaped.another_proxy("")?;
     let mut dropper = if drop_through_proxy {
