@@ -59,7 +59,7 @@ fn check_by(
         outlier: None,
         seeds: seeds.into_iter().take(if is_full { usize::MAX } else { 1 }).collect(),
         // A stream has eight writes.
-        operations: if is_full { 500 } else { 40 } / if are_streams { 10 } else { 1 },
+        operations: if is_full { 500 } else { 60 } / if are_streams { 10 } else { 1 },
         moves: false,
         families,
         coverage: Coverage::default(),

@@ -1,6 +1,7 @@
 //! The committed lists of known differences, each with its cause.
 
 use anyhow::{Context as _, Result};
+use proto_tests::mongod;
 use serde::Deserialize;
 
 use super::compare::Difference;
@@ -22,6 +23,8 @@ pub(super) struct Expected {
     direct: Option<Outcome>,
     proxied: Option<Outcome>,
     detail: Option<String>,
+    /// The least major version of the server.
+    server: Option<u32>,
     pub(super) cause: String,
 }
 
@@ -36,10 +39,14 @@ pub(super) fn plain() -> Result<Vec<Expected>> {
     Ok(toml::from_str::<List>(PLAIN).context("expected.toml")?.difference)
 }
 
-/// The list of all differences with shapes.
+/// The list of all differences with shapes on the version of mongod under test.
 pub(super) fn shaped() -> Result<Vec<Expected>> {
-    let list = toml::from_str::<List>(SHAPED).context("shaped/expected.toml")?;
-    Ok(list.difference)
+    let mut list = toml::from_str::<List>(SHAPED)
+        .context("shaped/expected.toml")?
+        .difference;
+    let major = mongod::find_program()?.version.major;
+    list.retain(|expected| expected.server.is_none_or(|least| major >= least));
+    Ok(list)
 }
 
 impl Expected {
