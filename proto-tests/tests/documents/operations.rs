@@ -239,7 +239,8 @@ async fn driver_with_several_proxies_pins_a_cursor_to_one() -> Result<()> {
         .config(&format!("[[bucket]]\nnamespace = \"{database}.items\"\nkey = \"k\"\n"));
     let proxies = [Proxy::start(&options)?, Proxy::start(&options)?];
     let seeds: Vec<String> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
-    let application = client(&format!("mongodb://{}/", seeds.join(","))).await?;
+    // On a busy machine, a proxy may be slower than the driver's threshold.
+    let application = client(&format!("mongodb://{}/?localThresholdMS=10000", seeds.join(","))).await?;
     let items = application.database(&database).collection::<Document>(COLLECTION);
     items
         .insert_many((0..ITEMS).map(|number| doc! { "_id": number, "k": number % 3 }))
