@@ -9,6 +9,7 @@ use bson::{Bson, Document, doc};
 
 use crate::breaking_relay::{BreakingRelay, Moment};
 use crate::crash::expect_cuts;
+use crate::measure::is_full;
 use crate::raw::Connection;
 use crate::sessions::lsid;
 use crate::{Proxy, mongod};
@@ -27,6 +28,14 @@ pub enum Disturbance {
     Breaks(Moment),
 }
 
+/// The numbers of the proxy's commands that a test disturbs, up to `most`: every `step`th, or all with
+/// `MONGOSHAPE_CRASHES=full`. The first one depends on `place`, so that tests of several places together disturb
+/// every command.
+pub fn disturbed(place: usize, step: usize, most: usize) -> impl Iterator<Item = usize> {
+    let step = if is_full("MONGOSHAPE_CRASHES") { 1 } else { step };
+    (1 + place % step..=most).step_by(step)
+}
+
 /// The documents and commands of a test.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
@@ -34,7 +43,7 @@ pub struct Subject {
     pub collection: &'static str,
     /// The documents of a run, before its command.
     pub documents: fn(i64) -> Vec<Document>,
-    /// The commands, of which a run does one.
+    /// The commands. Each run sends one of them.
     pub commands: fn(i64) -> Vec<Document>,
     /// The fields that count from the run's number on.
     pub numbers: &'static [&'static str],

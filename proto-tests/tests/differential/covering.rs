@@ -8,7 +8,7 @@ use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS};
 use proto_tests::differential::{Coverage, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
-use crate::{is_full, renamed, with_time};
+use crate::{is_full, renamed, shapes_of_topology, with_time};
 
 /// The shapes of the covering runs: each begins where the one before has left productions untaken.
 fn covering_shapes() -> Vec<Shape> {
@@ -57,19 +57,14 @@ fn covering_shapes() -> Vec<Shape> {
     ]
 }
 
-/// Runs that hand on what they have covered, each of another shape. In an ordinary run a standalone has every
-/// other shape, and a replica set the rest. `MONGOSHAPE_DIFFERENTIAL=full` does 25,000 operations over 50 seeds
-/// on each, or the number in `MONGOSHAPE_RUNS`; `collect` does as many and lists all disagreements.
+/// Runs that hand on what they have covered, each of another shape. `MONGOSHAPE_DIFFERENTIAL=full` does 25,000
+/// operations over 50 seeds on each topology, or the number in `MONGOSHAPE_RUNS`; `collect` does as many and
+/// lists all disagreements.
 fn covering_runs(in_sessions: bool) -> Vec<Run> {
     let first_seed = if in_sessions { 2001 } else { 1001 };
     let runs = std::env::var("MONGOSHAPE_RUNS").ok().and_then(|runs| runs.parse().ok());
     let runs = runs.unwrap_or(if is_full() { 50 } else { COVERING_RUNS });
-    let (first, step) = if is_full() {
-        (0, 1)
-    } else {
-        (usize::from(in_sessions), 2)
-    };
-    let shapes = covering_shapes().into_iter().cycle().skip(first).step_by(step);
+    let shapes = shapes_of_topology(covering_shapes().into_iter().cycle(), in_sessions);
     let run = |(seed, shape): (u64, Shape)| Run {
         shape: Shape {
             change_streams: in_sessions && shape.item_ids == ItemIds::Unique,

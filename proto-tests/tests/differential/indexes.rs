@@ -6,7 +6,7 @@ use proto_tests::differential::operation::{Family, NEAR, SORTED, UNIQUE, VALIDAT
 use proto_tests::differential::{Coverage, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
-use super::{is_full, renamed, report_of, small_pages_of_two_key_fields, with_time};
+use super::{is_full, renamed, report_of, shapes_of_topology, small_pages_of_two_key_fields, with_time};
 
 /// What an index answers on the plain side is not answered by a pipeline on the shaped one.
 #[test]
@@ -56,7 +56,6 @@ fn validators_in_sessions() -> Result<()> {
     check_writes(mongod::shared_replica_set(), true, VALIDATORS)
 }
 
-/// In an ordinary run a standalone has every other shape, and a replica set the rest.
 fn check_writes(upstream: &mongod::Mongod, moves: bool, families: &'static [Family]) -> Result<()> {
     let shapes = [
         renamed(with_time(&["k"])),
@@ -71,8 +70,7 @@ fn check_writes(upstream: &mongod::Mongod, moves: bool, families: &'static [Fami
             ..renamed(Shape::new(&["k"]))
         },
     ];
-    let (first, step) = if is_full() { (0, 1) } else { (usize::from(moves), 2) };
-    for (shape, seed) in shapes.into_iter().zip(401..).skip(first).step_by(step) {
+    for (shape, seed) in shapes_of_topology(shapes.into_iter().zip(401..), moves) {
         let seeds = if is_full() { 10 } else { 1 };
         let run = Run {
             shape: Shape {

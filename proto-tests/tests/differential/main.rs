@@ -182,6 +182,17 @@ fn check_reads(shape: Shape, seeds: impl IntoIterator<Item = u64>) -> Result<()>
     Ok(())
 }
 
+/// The shapes for one topology: all with `MONGOSHAPE_DIFFERENTIAL=full`. In an ordinary run a standalone has every
+/// other shape, and a replica set the rest.
+fn shapes_of_topology<T>(shapes: impl Iterator<Item = T>, in_sessions: bool) -> impl Iterator<Item = T> {
+    let (first, step) = if is_full() {
+        (0, 1)
+    } else {
+        (usize::from(in_sessions), 2)
+    };
+    shapes.skip(first).step_by(step)
+}
+
 fn is_full() -> bool {
     std::env::var("MONGOSHAPE_DIFFERENTIAL").is_ok_and(|measure| measure == "full" || measure == "collect")
 }

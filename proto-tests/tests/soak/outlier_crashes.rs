@@ -10,7 +10,7 @@ mod fixture;
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
-use proto_tests::attempts::Disturbance;
+use proto_tests::attempts::{Disturbance, disturbed};
 use proto_tests::breaking_relay::Moment;
 use proto_tests::measure::is_full;
 use proto_tests::mongod;
@@ -19,16 +19,10 @@ use proto_tests::raw::Connection;
 use crate::outlier_crashes::commands::{commands, third};
 use crate::outlier_crashes::fixture::Fixture;
 
-/// Of the commands that the proxy makes, an ordinary run disturbs each of so many; the whole measure all.
+/// An ordinary run disturbs every so many of the proxy's commands.
 const STEP: usize = 4;
 /// Commands of the proxy for one of the client's, at most.
 const MOST: usize = 60;
-
-/// Which of the proxy's commands are disturbed.
-fn disturbed(kind: usize) -> impl Iterator<Item = usize> {
-    let step = if is_full("MONGOSHAPE_CRASHES") { 1 } else { STEP };
-    (1 + kind % step..=MOST).step_by(step)
-}
 
 /// The client commands of a run.
 type Commands = fn(i64) -> Vec<Document>;
@@ -41,7 +35,9 @@ fn chosen(part: Commands) -> Commands {
 /// Disturbs each command at each of the proxy's commands in turn, and sends it again.
 fn is_done_once(part: Commands, disturbance: Disturbance) -> Result<()> {
     let mut fixture = Fixture::new(chosen(part))?;
-    let mut wrong = fixture.attempts.done_otherwise(disturbance, disturbed)?;
+    let mut wrong = fixture
+        .attempts
+        .done_otherwise(disturbance, |kind| disturbed(kind, STEP, MOST))?;
     wrong.extend(fixture.wrong_layout()?);
     ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
@@ -78,7 +74,7 @@ fn interrupted_command_without_retry_is_atomic() -> Result<()> {
         }
         let before = fixture.attempts.before()?;
         let after = fixture.attempts.run(kind, None)?.there;
-        for number in disturbed(kind) {
+        for number in disturbed(kind, STEP, MOST) {
             let disturbance = Disturbance::Breaks(Moment::Before);
             let outcome = fixture.attempts.run(kind, Some((disturbance, number)))?;
             if outcome.there != before && outcome.there != after {

@@ -16,7 +16,7 @@ const BACK: &[&str] = &["--back"];
 const FINISH: &[&str] = &["--finish"];
 /// The lengths of the arrays. A base document has five elements.
 const COUNTS: [i32; 8] = [0, 1, 5, 6, 12, 13, 500, 3_000];
-/// Outliers of which a killed run has joined some.
+/// The number of outliers. A run is killed while it joins them.
 const MANY: i32 = 150;
 
 fn books() -> Vec<Document> {

@@ -47,7 +47,7 @@ fn connections_beyond_the_limit_are_refused_while_those_within_are_served() -> R
 /// Files that this process needs for other things, other tests included.
 const OTHER_FILES: u64 = 500;
 
-/// An ordinary run opens three thousand connections, a thousand of which are served.
+/// An ordinary run opens three thousand connections. The limit is a thousand.
 /// `MONGOSHAPE_CRASHES=full` opens ten thousand.
 #[test]
 fn only_a_thousand_connections_are_served() -> Result<()> {

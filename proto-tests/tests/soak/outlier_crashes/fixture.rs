@@ -16,7 +16,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// `commands`: the client commands, of which a run does one.
+    /// `commands`: the client commands. Each run sends one of them.
     pub(crate) fn new(commands: fn(i64) -> Vec<Document>) -> Result<Self> {
         let subject = Subject {
             collection: COLLECTION,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
-use proto_tests::attempts::{Attempts, Disturbance, Subject};
+use proto_tests::attempts::{Attempts, Disturbance, Subject, disturbed};
 use proto_tests::breaking_relay::{BreakingRelay, Moment};
 use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
@@ -16,13 +16,6 @@ use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod}
 const COLLECTION: &str = "items";
 /// Commands of the proxy for one of the client's, at most.
 const MOST: usize = 40;
-
-/// Which of the proxy's commands are disturbed: every `step`th, or all with `MONGOSHAPE_CRASHES=full`. The
-/// first one depends on the kind of the client's command, so that all kinds together have every place.
-fn disturbed(kind: usize, step: usize) -> impl Iterator<Item = usize> {
-    let step = if is_full("MONGOSHAPE_CRASHES") { 1 } else { step };
-    (1 + kind % step..=MOST).step_by(step)
-}
 
 const SUBJECT: Subject = Subject {
     collection: COLLECTION,
@@ -176,7 +169,7 @@ fn shape() -> Shape {
 fn is_done_once(subject: Subject, disturbance: Disturbance) -> Result<()> {
     let (shape, database) = (shape(), database_name());
     let mut attempts = attempts(subject, &database, &shape)?;
-    let mut wrong = attempts.done_otherwise(disturbance, |kind| disturbed(kind, 2))?;
+    let mut wrong = attempts.done_otherwise(disturbance, |kind| disturbed(kind, 2, MOST))?;
     let mut direct = Connection::open(mongod::shared_replica_set().address())?;
     let found = invariants::violations(&mut direct, &database, COLLECTION, &shape)?;
     // What an attempt leaves behind that broke.
@@ -199,7 +192,7 @@ fn delayed_attempt_returns_the_reply_of_the_retry() -> Result<()> {
     let (shape, database) = (shape(), database_name());
     let mut attempts = attempts(CHANGES_ITS_MATCHES, &database, &shape)?;
     attempts.compares_delayed = true;
-    let wrong = attempts.done_otherwise(Disturbance::IsHeldUp, |kind| disturbed(kind, 3))?;
+    let wrong = attempts.done_otherwise(Disturbance::IsHeldUp, |kind| disturbed(kind, 3, MOST))?;
     ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
@@ -225,7 +218,7 @@ fn delayed_upsert_returns_the_id_that_the_retry_has_stored() -> Result<()> {
     direct.command_ok(&doc! { "insert": COLLECTION, "documents": [{ "k": 1, "u": 0 }], "$db": &database })?;
     let mut numbers = 1..;
     for kind in 0..2 {
-        for delayed in disturbed(kind, 3) {
+        for delayed in disturbed(kind, 3, MOST) {
             let u = numbers.next().unwrap_or_default();
             let mut command = upserts(u)[kind].clone();
             command.extend(doc! { "lsid": lsid(&database), "txnNumber": i64::from(u), "$db": &database });

@@ -11,7 +11,7 @@ use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::{ItemIds, Mongod, Shape, mongod};
 
-/// Statements of a bulk, each of which moves an item. They are more than [`FEW`].
+/// The number of statements in the bulk. Each moves an item. It must exceed [`FEW`].
 const MOVED: i32 = 60;
 /// Sessions that the proxies themselves may have made meanwhile.
 const FEW: i64 = 40;

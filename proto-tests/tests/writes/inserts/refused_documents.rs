@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 use bson::oid::ObjectId;
 use bson::{Document, bson, doc};
+use proto_tests::attempts::disturbed;
 use proto_tests::breaking_relay::{BreakingRelay, Moment};
-use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{ALL_IDS, COLLECTION, Sides};
@@ -141,11 +141,9 @@ fn resent_command_undoes_once() -> Result<()> {
 /// proxy.
 #[test]
 fn retry_undoes_an_interrupted_command() -> Result<()> {
-    // An ordinary run breaks it at every third. Each value of the option begins with another one.
-    let step = if is_full("MONGOSHAPE_CRASHES") { 1 } else { 3 };
     for (place, item_ids) in ALL_IDS.into_iter().enumerate() {
         for moment in [Moment::Before, Moment::After] {
-            cut_short(item_ids, moment, (1 + place % step..=MOST).step_by(step))?;
+            cut_short(item_ids, moment, disturbed(place, 3, MOST))?;
         }
     }
     Ok(())

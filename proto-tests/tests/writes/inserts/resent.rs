@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
+use proto_tests::attempts::disturbed;
 use proto_tests::breaking_relay::{BreakingRelay, Moment};
-use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::{ItemIds, Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
@@ -46,14 +46,8 @@ fn documents(base: i32) -> Vec<Document> {
     (0..DOCUMENTS).map(document).collect()
 }
 
-/// Which commands of the first attempt are disturbed: every third, or all with `MONGOSHAPE_CRASHES=full`.
-/// The first one depends on the place of the bounds.
-fn disturbed(place: usize) -> impl Iterator<Item = usize> {
-    let step = if is_full("MONGOSHAPE_CRASHES") { 1 } else { 3 };
-    (1 + place % step..=MOST).step_by(step)
-}
-
-/// Disturbs the first attempt at its commands in turn; what was stored otherwise than once.
+/// Disturbs the proxy's commands of the first attempt in turn. Fails if a document is not stored exactly once.
+/// `place`: that of the bounds.
 fn check(first: First, place: usize) -> Result<()> {
     let [before, after] = BOUNDS[place];
     let set = mongod::shared_replica_set();
@@ -66,7 +60,7 @@ fn check(first: First, place: usize) -> Result<()> {
     };
     let (ours, other) = (start(relay.address(), before)?, start(set.address(), after)?);
     ours.expect_log(Level::Warn, "the upstream is not available");
-    for number in disturbed(place) {
+    for number in disturbed(place, 3, MOST) {
         let base = i32::try_from(number)? * 1000;
         let key = doc! { "_id": base + 500, "k": base };
         let mut second = Connection::open(other.address())?;

@@ -175,7 +175,7 @@ fn without_values(words: &str) -> &str {
     words.split_once("_id: ").map_or(words, |(before, _)| before)
 }
 
-/// A document without what one server's clock and ids differ in from another's. mongod 7.0 stores the fields of an
+/// A document without times and generated ids, which differ between servers. mongod 7.0 stores the fields of an
 /// upsert's filter in any order, so there the fields are sorted.
 fn neutral(document: &RawDocument) -> RawDocumentBuf {
     let mut fields: Vec<_> = document.iter().flatten().collect();
