@@ -6,6 +6,7 @@ mod change_streams;
 mod concurrency;
 mod deletes;
 mod duplicate_keys;
+mod emptied_pages;
 mod error_order;
 mod exactly_once;
 mod explained;

@@ -9,6 +9,10 @@
 //! emptied first and removed afterwards. So removing a bucket never removes an item, and a
 //! validator that refuses every update keeps all items (see [`super::compact`]). If a crash leaves
 //! an empty page, it is a valid page.
+//!
+//! The command that empties a page without a reservation removes it. A statement that empties a page
+//! which its command did not read as such misses (see [`may_empty`]), and the command reads the page
+//! again. If the page has a reservation, the withdrawal of the reservation removes the page.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -26,12 +30,7 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
     let mut kept = single("input", field(shape.items()));
     put(&mut kept, "as", "item");
     put(&mut kept, "cond", call("$ne", "$$item._id", literal(id)));
-    let stays = call(
-        "$or",
-        of_field("$gt", shape.count(), 1),
-        single("$not", array_of(&[no_reservation()])),
-    );
-    let is_known = call("$and", of_field("$eq", path::VERSION, VERSION), &stays);
+    let is_known = call("$and", of_field("$eq", path::VERSION, VERSION), &stays(shape, 1));
     let changes = changes(shape, &is_known, single("$filter", &kept).into(), 1);
     let mut statement = single("q", condition);
     statement.append(cstr!("u"), array_of(&[changes]));
@@ -55,7 +54,7 @@ pub fn as_find_and_modify(statement: &RawDocument) -> RawDocumentBuf {
 }
 
 /// The element of `updates` that removes items from a page. `items` has each item's position,
-/// ascending, and its stored document.
+/// ascending, and its stored document. Misses if it would empty the page unexpectedly (see [`may_empty`]).
 #[must_use]
 pub fn take_out(shape: &BucketShape, page: &PageHeader, items: &[(usize, &RawDocument)]) -> RawDocumentBuf {
     let as_found = items.iter().map(|(place, stored)| {
@@ -93,6 +92,13 @@ pub fn take_out_first(shape: &BucketShape, page: &PageHeader, first: FirstMatch<
     take_out_if(shape, page, &[first.place], vec![as_found])
 }
 
+/// Whether a statement that removes `lost` items from the page may empty it, so that the page must be
+/// removed afterwards. `page` is the page as it was read.
+#[must_use]
+pub fn may_empty(page: &PageHeader, lost: usize) -> bool {
+    page.next.is_empty() && usize::try_from(page.count).is_ok_and(|count| count <= lost)
+}
+
 fn take_out_if(
     shape: &BucketShape,
     page: &PageHeader,
@@ -101,6 +107,9 @@ fn take_out_if(
 ) -> RawDocumentBuf {
     let mut conditions = identity(page);
     conditions.extend(as_found);
+    if !may_empty(page, places.len()) {
+        conditions.push(stays(shape, places.len()));
+    }
     let is_as_found = single("$and", array_of(&conditions));
     let kept = without(shape, places);
     statement(page, changes(shape, &is_as_found, kept, places.len()))
@@ -242,8 +251,10 @@ fn reservations() -> RawDocumentBuf {
     call("$ifNull", field(path::NEXT).as_str(), RawArrayBuf::new())
 }
 
-fn no_reservation() -> RawDocumentBuf {
-    call("$eq", reservations(), RawArrayBuf::new())
+/// The expression for whether a page need not be removed after `lost` of its items.
+fn stays(shape: &BucketShape, lost: usize) -> RawDocumentBuf {
+    let has_reservation = call("$ne", reservations(), RawArrayBuf::new());
+    call("$or", of_field("$gt", shape.count(), whole(lost)), &has_reservation)
 }
 
 /// An upsert, so that a missing page is a miss as well.

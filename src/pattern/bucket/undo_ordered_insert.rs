@@ -38,7 +38,7 @@ pub fn on_any_page(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
 /// page of this layout version.
 #[must_use]
 pub fn take_back(shape: &BucketShape, page: &RawDocument, items: &[&Item]) -> Option<Vec<(usize, RawDocumentBuf)>> {
-    let facts = PageHeader::parse(shape, page)?;
+    let mut facts = PageHeader::parse(shape, page)?;
     let stored = get(page, shape.items())?.as_array()?;
     let mut left: Vec<(usize, &Item)> = items.iter().copied().enumerate().collect();
     let stored: Vec<&RawDocument> = stored
@@ -55,6 +55,7 @@ pub fn take_back(shape: &BucketShape, page: &RawDocument, items: &[&Item]) -> Op
         if let Some(found) = found {
             let (position, _) = left.remove(found);
             statements.push((position, take_out(shape, &facts, &[(place, element)])));
+            facts.count = facts.count.saturating_sub(1);
         }
     }
     Some(statements)

@@ -7,7 +7,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::single;
 use crate::command::reply::CursorReply;
 use crate::command::write_reply::WriteReply;
-use crate::pattern::bucket::delete::{take_out, take_out_by_id};
+use crate::pattern::bucket::delete::{may_empty, take_out, take_out_by_id};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::key::Key;
@@ -165,7 +165,7 @@ pub(in crate::session::bucket) async fn sweep_page(
     run: &mut BucketCommand<'_>,
     target: &ItemToDelete,
 ) -> Result<(), RunError> {
-    if target.page.count > 1 || !target.page.next.is_empty() {
+    if !may_empty(&target.page, 1) {
         return Ok(());
     }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
@@ -175,7 +175,8 @@ pub(in crate::session::bucket) async fn sweep_page(
         return remove_empty_pages::key(run, &key).await;
     }
     if remove_empty_pages::remove_all(run, &key, std::slice::from_ref(&target.page)).await? == 0 {
-        return Ok(());
+        // The page has changed since it was read.
+        return remove_empty_pages::key(run, &key).await;
     }
     remove_empty_pages::below(run, &key, &target.page).await
 }

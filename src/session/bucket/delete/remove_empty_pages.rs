@@ -9,6 +9,7 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::bucket::predicate_pushdown::is_page;
 use crate::pattern::bucket::update_by_position::retime::mark_before;
+use crate::session::backoff::pause;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::retry_on_swap::unless_replaced;
 use crate::session::bucket::write_statement::{Origin, WriteCommand, beside, send};
@@ -17,9 +18,29 @@ use crate::session::upstream_connection::UpstreamRequest;
 
 /// Pages read by one query.
 const PAGES: i64 = 1000;
+/// Reads of pages that change. If all fail, an empty page is left, which is a valid page.
+const ATTEMPTS: u32 = 5;
 
-/// Removes the empty pages at the upper end of a key.
+/// Removes the empty pages at the upper end of a key. If a page changes after it was read, the pages are read
+/// again.
 pub(in crate::session::bucket) async fn key(run: &mut BucketCommand<'_>, key: &RawDocument) -> Result<(), RunError> {
+    for attempt in 0..ATTEMPTS {
+        pause(attempt).await;
+        let pages = highest(run, key).await?;
+        let empty = pages.get(..removable(&pages)).unwrap_or_default();
+        let removed = remove_all(run, key, empty).await?;
+        if let Some(last) = removed.checked_sub(1).and_then(|last| pages.get(last)) {
+            below(run, key, last).await?;
+        }
+        if removed == empty.len() || run.context.head.in_transaction() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The highest pages of a key, from the highest downwards.
+async fn highest(run: &mut BucketCommand<'_>, key: &RawDocument) -> Result<Vec<PageHeader>, RunError> {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), single("$and", array_of(&[is_page(), key.to_owned()])));
     find.append(cstr!("sort"), single(path::PAGE, -1));
@@ -33,13 +54,7 @@ pub(in crate::session::bucket) async fn key(run: &mut BucketCommand<'_>, key: &R
         let pages = cursor.documents().map(|page| PageHeader::parse(run.shape, page));
         pages.collect::<Option<Vec<_>>>()
     });
-    let pages = pages.flatten().ok_or_else(|| run.corrupt_bucket_error())?;
-    let empty = pages.get(..removable(&pages)).unwrap_or_default();
-    let removed = remove_all(run, key, empty).await?;
-    if let Some(last) = removed.checked_sub(1).and_then(|last| pages.get(last)) {
-        below(run, key, last).await?;
-    }
-    Ok(())
+    pages.flatten().ok_or_else(|| run.corrupt_bucket_error().into())
 }
 
 /// Removes empty pages of a key, from the highest downwards, and stops at a page that has changed
