@@ -30,7 +30,7 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
     let mut kept = single("input", field(shape.items()));
     put(&mut kept, "as", "item");
     put(&mut kept, "cond", call("$ne", "$$item._id", literal(id)));
-    let is_known = call("$and", of_field("$eq", path::VERSION, VERSION), &stays(shape, 1));
+    let is_known = call("$and", of_field("$eq", path::VERSION, VERSION), stays(shape, 1));
     let changes = changes(shape, &is_known, single("$filter", &kept).into(), 1);
     let mut statement = single("q", condition);
     statement.append(cstr!("u"), array_of(&[changes]));
