@@ -33,6 +33,15 @@ pub struct Version {
     pub patch: u32,
 }
 
+impl Version {
+    /// The oldest version that can be fetched. Later releases of 6.0 have changes of 7.0.
+    pub const OLDEST: Self = Self {
+        major: 6,
+        minor: 0,
+        patch: 5,
+    };
+}
+
 /// The program to start. Found once a process. `MONGOSHAPE_MONGOD` is its path, or the version of one of the
 /// [builds](BUILDS) that can be fetched.
 ///

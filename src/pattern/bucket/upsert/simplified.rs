@@ -30,6 +30,13 @@ impl Simplified {
 /// same ones.
 #[must_use]
 pub fn simplified(filter: &RawDocument) -> Option<Simplified> {
+    if negates_every_document(RawBsonRef::Document(filter)) {
+        return Some(Simplified {
+            // 6.0.5 keeps the equalities of such a filter, and 6.0.27 does not.
+            since: ServerVersion::new(6, 0, 6),
+            what: "an upsert with a $nor in its filter that matches no document",
+        });
+    }
     if has_empty(RawBsonRef::Document(filter), &["$in"]) {
         return Some(Simplified {
             since: ServerVersion::new(7, 1, 0),
@@ -40,6 +47,37 @@ pub fn simplified(filter: &RawDocument) -> Option<Simplified> {
     seen.query(filter, 0).then_some(Simplified {
         since: ServerVersion::new(8, 0, 0),
         what: "an upsert with a repeated or twice negated equality in its filter",
+    })
+}
+
+/// Whether a `$nor` has an alternative that matches every document, as in `{$nor: [{}, {a: 1}]}`.
+fn negates_every_document(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Document(document) => document
+            .iter()
+            .flatten()
+            .any(|(name, value)| (name == "$nor" && has_alternative_for_all(value)) || negates_every_document(value)),
+        RawBsonRef::Array(array) => array.into_iter().flatten().any(negates_every_document),
+        _ => false,
+    }
+}
+
+fn has_alternative_for_all(alternatives: RawBsonRef<'_>) -> bool {
+    let alternatives = alternatives.as_array().into_iter().flatten().flatten();
+    let mut alternatives = alternatives.filter_map(RawBsonRef::as_document);
+    alternatives.any(matches_every_document)
+}
+
+/// Whether a filter matches every document by its structure.
+fn matches_every_document(filter: &RawDocument) -> bool {
+    filter.iter().flatten().all(|(name, value)| match name.as_str() {
+        "$comment" | "$alwaysTrue" => true,
+        "$or" => has_alternative_for_all(value),
+        "$and" => {
+            let mut parts = value.as_array().into_iter().flatten().flatten();
+            parts.all(|part| part.as_document().is_some_and(matches_every_document))
+        }
+        _ => false,
     })
 }
 

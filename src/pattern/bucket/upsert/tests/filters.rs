@@ -90,16 +90,23 @@ fn several_texts_may_be_equal_under_a_collation() {
 
 #[test]
 fn a_filter_that_newer_servers_simplify_is_recognised() {
-    let versions = [(7, 0, 28), (7, 1, 0), (8, 0, 0)];
+    let versions = [(6, 0, 5), (6, 0, 27), (7, 0, 28), (7, 1, 0), (8, 0, 0)];
     let versions = versions.map(|(major, minor, patch)| ServerVersion::new(major, minor, patch));
-    let check = |filter: Document, expected: [bool; 3]| {
+    let check = |filter: Document, expected: [bool; 5]| {
         let raw = RawDocumentBuf::try_from(filter.clone()).unwrap();
         let found = simplified(&raw);
         let applies = versions.map(|version| found.is_some_and(|found| found.may_apply(version)));
         assert_eq!(applies, expected, "{filter}");
         let is_refused = found.is_some_and(|found| found.may_apply(ServerVersion::default()));
-        assert_eq!(is_refused, expected[2], "{filter}");
+        assert_eq!(is_refused, expected[4], "{filter}");
     };
+    for filter in [
+        doc! { "a": 1, "$nor": [{}, { "b": 1 }] },
+        doc! { "$or": [{ "$nor": [{ "b": 1 }, { "$and": [{}, { "$comment": "c" }] }] }, { "c": 1 }] },
+        doc! { "a": 1, "$nor": [{ "$or": [{ "b": 1 }, {}] }, { "$alwaysTrue": 1 }] },
+    ] {
+        check(filter, [false, true, true, true, true]);
+    }
     let empty = || doc! { "$in": [] };
     for filter in [
         doc! { "a": empty(), "b": 1 },
@@ -108,7 +115,7 @@ fn a_filter_that_newer_servers_simplify_is_recognised() {
         doc! { "$nor": [{ "a": { "$nin": [] } }] },
         doc! { "a": { "$not": { "$nin": [] } } },
     ] {
-        check(filter, [false, true, true]);
+        check(filter, [false, false, false, true, true]);
     }
     for filter in [
         doc! { "$or": [{ "a": 1 }, { "a": 1 }] },
@@ -120,7 +127,7 @@ fn a_filter_that_newer_servers_simplify_is_recognised() {
         doc! { "a": { "$not": { "$nin": [1] } } },
         doc! { "$nor": [{ "$nor": [{ "a": 1 }] }] },
     ] {
-        check(filter, [false, false, true]);
+        check(filter, [false, false, false, false, true]);
     }
     for filter in [
         doc! { "a": 1, "b": 1, "$or": [{ "c": 1 }, { "c": 2 }, { "d": { "$lt": 1 } }] },
@@ -130,6 +137,6 @@ fn a_filter_that_newer_servers_simplify_is_recognised() {
         doc! { "a": { "$elemMatch": { "x": 1, "$or": [{ "x": 1 }, { "y": 1 }] } } },
         doc! { "a": { "$all": [{ "$elemMatch": { "x": 1 } }, regex(), 1, 2] } },
     ] {
-        check(filter, [false; 3]);
+        check(filter, [false; 5]);
     }
 }
