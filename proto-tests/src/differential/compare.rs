@@ -324,11 +324,10 @@ fn names_expression(value: &Bson) -> bool {
 
 /// Compares one of the `writeErrors`. `index` is the one that the shaped side should give.
 pub fn write_errors(sides: &Sides, index: i32, plain: &RawDocument, shaped: &RawDocument) -> Result<()> {
+    // From 7.0 on, a duplicate `_id` in a clustered collection has an empty `foundValue`.
     let message = |error: &RawDocument| {
-        field(error, "errmsg")
-            .and_then(RawBsonRef::as_str)
-            .unwrap_or_default()
-            .to_owned()
+        let message = field(error, "errmsg").and_then(RawBsonRef::as_str);
+        message.unwrap_or_default().replace(" found value: {}", "")
     };
     let code = field(plain, "code");
     // Of a clustered collection mongod 6.0.5 cannot read the `_id` that is taken, if that is a number and no
@@ -344,7 +343,7 @@ pub fn write_errors(sides: &Sides, index: i32, plain: &RawDocument, shaped: &Raw
         let kept = error
             .iter()
             .flatten()
-            .filter(|(name, _)| !["index", "code", "errmsg"].contains(&name.as_str()));
+            .filter(|(name, _)| !["index", "code", "errmsg", "foundValue"].contains(&name.as_str()));
         Canon::default().of(&kept.collect::<RawDocumentBuf>())
     };
     ensure!(

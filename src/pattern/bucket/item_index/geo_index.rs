@@ -43,7 +43,13 @@ pub fn location_error(message: &str) -> Option<LocationError> {
     const ON_PLANE: [&str; 3] = ["geo values must be", "geo field only has", "point not in interval"];
     if let Some(begin) = message.find(ON_SPHERE) {
         let reason = message.get(begin..)?.rsplit_once("}  ")?.1;
-        let of_empty = [": null", ": {}", "Point must only contain numeric elements"];
+        let of_empty = [
+            ": null",
+            ": {}",
+            "Point must only contain numeric elements",
+            // From 7.0 on.
+            "Point must only contain numeric elements, instead got type missing",
+        ];
         return Some(LocationError {
             message: format!("{ON_SPHERE}{reason}"),
             may_be_empty: of_empty.into_iter().any(|end| reason.ends_with(end)),
@@ -81,6 +87,12 @@ mod tests {
         let page = "Can't extract geo keys: { _id: 1, items: [ { at: null } ] }  geo element must be an array or object: at: null";
         let expected = "Can't extract geo keys: geo element must be an array or object: at: null";
         assert_eq!(error(page), Some((expected.to_owned(), true)));
+        let empty =
+            "Can't extract geo keys: { _id: 1 }  Point must only contain numeric elements, instead got type missing";
+        assert!(error(empty).is_some_and(|(_, may_be_empty)| may_be_empty));
+        let text =
+            "Can't extract geo keys: { _id: 1 }  Point must only contain numeric elements, instead got type string";
+        assert!(error(text).is_some_and(|(_, may_be_empty)| !may_be_empty));
         let bounds = "Can't extract geo keys: { _id: 1 }  longitude/latitude is out of bounds, lng: 1 lat: 200";
         assert!(error(bounds).is_some_and(|(_, may_be_empty)| !may_be_empty));
         let flat = "geo field only has 1 element :: caused by :: { _id: 1, items: [ { at: [ 1 ] } ] }";
