@@ -59,7 +59,9 @@ impl Deployment {
     /// Makes a generator generate for these servers.
     pub(super) fn prepare(&self, generator: &mut Generator) -> Result<()> {
         generator.names_keys = self.topology == Topology::Sharded;
-        generator.upserts_keep_order = mongod::find_program()?.version.major < 7;
+        let is_before_7 = mongod::find_program()?.version.major < 7;
+        generator.upserts_keep_order = is_before_7;
+        generator.excludes_repeated_fields = is_before_7;
         Ok(())
     }
 }

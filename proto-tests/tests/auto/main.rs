@@ -3,6 +3,7 @@
 
 mod another_shape;
 mod change_streams;
+mod client_waits;
 mod commands;
 mod concurrent_clients;
 mod creation;
@@ -17,5 +18,4 @@ mod retries;
 mod rights;
 mod stable_api;
 mod time_limits;
-mod waiting_clients;
 mod write_concern;

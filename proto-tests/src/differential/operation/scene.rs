@@ -197,7 +197,10 @@ fn twice(generator: &mut Generator) -> Box<dyn Operation> {
         aggregate(vec![doc! { "$project": { &path: 1 } }]),
         aggregate(vec![doc! { "$group": { "_id": format!("${path}") } }]),
     ];
-    let command = generator.example("scene.twice", &commands);
+    let mut command = generator.example("scene.twice", &commands);
+    if !generator.excludes_repeated_fields {
+        command.remove("projection");
+    }
     let mut documents = documents(generator, 3, &[]);
     for document in &mut documents {
         // At the top they are refused.
