@@ -57,12 +57,12 @@ pub(super) fn page_changes(
         }
     }
     for (position, item) in after.items.iter().enumerate() {
-        let earlier = places_before.get(&value_identity(item.id));
-        match earlier.and_then(|place| before.items.get(*place)) {
+        let former = places_before.get(&value_identity(item.id)).copied();
+        // After a deletion, the positions in mongod's description are those of other items.
+        let is_computed_nan = former == Some(position) && computed_nan.contains(&position);
+        match former.and_then(|place| before.items.get(place)) {
             None => changes.push(PageChange::Added(after.decoded(shape, item))),
-            Some(earlier)
-                if earlier.document.as_bytes() != item.document.as_bytes() || computed_nan.contains(&position) =>
-            {
+            Some(earlier) if is_computed_nan || earlier.document.as_bytes() != item.document.as_bytes() => {
                 changes.push(PageChange::Changed {
                     before: before.decoded(shape, earlier).item,
                     after: after.decoded(shape, item),
@@ -160,6 +160,7 @@ mod tests {
     use bson::rawdoc;
 
     use super::*;
+    use crate::command::document::array_of;
     use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
     #[test]
@@ -180,6 +181,26 @@ mod tests {
             &rawdoc! { "_id": "1_0", "k": 1, "j": 2, "count": 0, "history": [], "control": {} },
             false,
         );
+    }
+
+    #[test]
+    fn computed_nan_is_of_the_item_at_the_same_position() {
+        let namespace = NamespacePattern::parse("d.c").unwrap();
+        let shape = BucketShape::new(BucketOptions::new(namespace, vec!["k".to_owned()])).unwrap();
+        let page = |ids: &[i32]| {
+            let items = ids.iter().map(|id| rawdoc! { "_id": *id, "n": f64::NAN });
+            let items = array_of(&items.collect::<Vec<_>>());
+            rawdoc! { "_id": "1_0", "k": 1, "count": 3, "history": items, "control": {} }
+        };
+        let changed = |before: &[i32], after: &[i32]| {
+            let computed_nan = HashSet::from([1]);
+            let changes = page_changes(&shape, Some(&page(before)), Some(&page(after)), &computed_nan);
+            let is_changed = |change: &&PageChange| matches!(change, PageChange::Changed { .. });
+            changes.iter().filter(is_changed).count()
+        };
+        assert_eq!(changed(&[1, 2, 3], &[1, 2, 3]), 1);
+        assert_eq!(changed(&[1, 2, 3], &[2, 3]), 0);
+        assert_eq!(changed(&[1, 2, 3], &[1, 2]), 1);
     }
 
     #[test]
