@@ -24,7 +24,11 @@ pub(super) const RETRYABLE_WRITES: Specification =
 pub(super) const TRANSACTIONS: Specification = Specification::whole("transactions_unified", "transactions/unified");
 pub(super) const MANAGEMENT: [Specification; 2] = [
     Specification::whole("collection_management", "collection_management"),
-    Specification::whole("index_management", "index_management"),
+    // The other files test commands that only Atlas executes.
+    Specification {
+        operations: Some(&["listSearchIndexes"]),
+        ..Specification::whole("index_management", "index_management")
+    },
 ];
 
 /// What reads.
