@@ -28,6 +28,8 @@ pub const SET_NAME: &str = "rs0";
 const LOG: &str = "mongod.log";
 /// A start takes about a second on an idle machine; this is for one that builds at the same time.
 const START_LIMIT: Duration = Duration::from_mins(1);
+/// A shutdown by the command takes about a second on Wine.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(20);
 
 /// What a mongod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +120,17 @@ impl Mongod {
         self.members.iter().map(|member| member.process.folder()).collect()
     }
 
-    /// Ends one member as a power cut would. Its files stay, for [`Mongod::restart`].
+    /// Ends one member as a power cut would. Its files stay, for [`Mongod::restart`]. On Wine, the member shuts down
+    /// by itself, because the server of Wine keeps the connections of a killed process open.
     pub fn kill(&mut self, member: usize) -> Result<()> {
+        if find_program()?.is_windows && !self.options.auth {
+            let shutdown = doc! { "shutdown": 1, "force": true, "timeoutSecs": 0, "$db": "admin" };
+            // The connection may end before the reply.
+            let _ = Connection::open(self.addresses()[member])?.command(&shutdown);
+            if self.members[member].process.wait(SHUTDOWN_LIMIT)?.is_some() {
+                return Ok(());
+            }
+        }
         let process = &mut self.members[member].process;
         process.signal(Signal::KILL)?;
         ensure!(process.wait(START_LIMIT)?.is_some(), "member {member} survived SIGKILL");
