@@ -65,8 +65,8 @@ pub struct Generator {
     pub(super) names_keys: bool,
     /// Whether an upsert stores the fields of its filter in their order. mongod 7.0 stores them in any order.
     pub(super) upserts_keep_order: bool,
-    /// Whether a `find` without a field leaves out a field that a document repeats. From 7.0 on, mongod leaves out
-    /// the first one or all, depending on its query engine.
+    /// Whether a `find` that excludes a field excludes all fields of that name. From 7.0 on, mongod excludes the first
+    /// one or all, depending on its query engine.
     pub(super) excludes_repeated_fields: bool,
     /// Whether there are sessions, and with them retryable writes and transactions.
     pub has_sessions: bool,

@@ -19,7 +19,7 @@ use proto_tests::raw::Connection;
 use crate::outlier_crashes::commands::{commands, third};
 use crate::outlier_crashes::fixture::Fixture;
 
-/// An ordinary run disturbs every so many of the proxy's commands.
+/// The step between the commands of the proxy that an ordinary run disturbs.
 const STEP: usize = 4;
 /// Commands of the proxy for one of the client's, at most.
 const MOST: usize = 60;

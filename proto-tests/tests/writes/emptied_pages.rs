@@ -107,6 +107,20 @@ impl Subject {
         Ok(Self { sides, database })
     }
 
+    /// A full page, and an item of another key.
+    fn with_full_page(mongod: &Mongod) -> Result<Self> {
+        let mut subject = Self::new(mongod)?;
+        subject.run(insert(1, 1..=ROOM))?;
+        subject.run(insert(2, [TAKEN]))?;
+        Ok(subject)
+    }
+
+    /// An insert that has reserved the page after the full one. It is stopped before it withdraws the reservation,
+    /// because the `_id` is taken.
+    fn refused_insert(&self, inserts: &Slow) -> Result<Stopped> {
+        inserts.stop(2, self.on(insert(1, [TAKEN])))
+    }
+
     fn slow(&self, mongod: &Mongod) -> Result<Slow> {
         Slow::start(mongod, &self.database)
     }
@@ -128,59 +142,63 @@ impl Subject {
     }
 }
 
-/// Two clients delete the two items of a page. Both have read the page with two items.
-#[test]
-fn a_page_that_two_clients_empty_is_removed() -> Result<()> {
+/// Checks each deletion on a standalone and on a replica set.
+fn each(check: fn(&Mongod, Document) -> Result<()>) -> Result<()> {
     for mongod in [mongod::shared(), mongod::shared_replica_set()] {
         for deletion in deletions() {
-            let mut subject = Subject::new(mongod)?;
-            subject.run(insert(1, [1, 2]))?;
-            let slow = subject.slow(mongod)?;
-            let stopped = slow.stop(1, subject.on(deletion))?;
-            subject.run(delete(doc! { "_id": 2 }, 1))?;
-            stopped.go_on()?;
-            subject.check_empty()?;
+            check(mongod, deletion)?;
         }
     }
     Ok(())
+}
+
+/// Lets an insert withdraw its reservation.
+fn withdraw(refused: Stopped) -> Result<()> {
+    let reply = refused.go_on()?;
+    ensure!(reply.contains_key("writeErrors"), "{reply}");
+    Ok(())
+}
+
+/// Two clients delete the two items of a page. Both have read the page with two items.
+#[test]
+fn a_page_that_two_clients_empty_is_removed() -> Result<()> {
+    each(|mongod, deletion| {
+        let mut subject = Subject::new(mongod)?;
+        subject.run(insert(1, [1, 2]))?;
+        let deletes = subject.slow(mongod)?;
+        let stopped = deletes.stop(1, subject.on(deletion))?;
+        subject.run(delete(doc! { "_id": 2 }, 1))?;
+        stopped.go_on()?;
+        subject.check_empty()
+    })
 }
 
 /// A client deletes the last item of a page that it has read with a reservation. The reservation is withdrawn
 /// before the item is deleted.
 #[test]
 fn a_page_whose_reservation_is_withdrawn_is_removed() -> Result<()> {
-    for mongod in [mongod::shared(), mongod::shared_replica_set()] {
-        for deletion in deletions() {
-            let mut subject = Subject::new(mongod)?;
-            subject.run(insert(1, 1..=ROOM))?;
-            subject.run(insert(2, [TAKEN]))?;
-            let (inserts, deletes) = (subject.slow(mongod)?, subject.slow(mongod)?);
-            // Its first write is the reservation, its second one the withdrawal, because the `_id` is taken.
-            let refused = inserts.stop(2, subject.on(insert(1, [TAKEN])))?;
-            subject.run(delete(doc! { "k": 1, "_id": { "$ne": 1 } }, 0))?;
-            let stopped = deletes.stop(1, subject.on(deletion))?;
-            let reply = refused.go_on()?;
-            ensure!(reply.contains_key("writeErrors"), "{reply}");
-            stopped.go_on()?;
-            subject.run(delete(doc! { "k": 2 }, 0))?;
-            subject.check_empty()?;
-        }
-    }
-    Ok(())
+    each(|mongod, deletion| {
+        let mut subject = Subject::with_full_page(mongod)?;
+        let (inserts, deletes) = (subject.slow(mongod)?, subject.slow(mongod)?);
+        let refused = subject.refused_insert(&inserts)?;
+        subject.run(delete(doc! { "k": 1, "_id": { "$ne": 1 } }, 0))?;
+        let stopped = deletes.stop(1, subject.on(deletion))?;
+        withdraw(refused)?;
+        stopped.go_on()?;
+        subject.run(delete(doc! { "k": 2 }, 0))?;
+        subject.check_empty()
+    })
 }
 
 /// The items of a page are deleted while the page has a reservation. Then the reservation is withdrawn.
 #[test]
 fn a_page_that_was_emptied_beside_a_reservation_is_removed() -> Result<()> {
     for mongod in [mongod::shared(), mongod::shared_replica_set()] {
-        let mut subject = Subject::new(mongod)?;
-        subject.run(insert(1, 1..=ROOM))?;
-        subject.run(insert(2, [TAKEN]))?;
+        let mut subject = Subject::with_full_page(mongod)?;
         let inserts = subject.slow(mongod)?;
-        let refused = inserts.stop(2, subject.on(insert(1, [TAKEN])))?;
+        let refused = subject.refused_insert(&inserts)?;
         subject.run(delete(doc! { "k": 1 }, 0))?;
-        let reply = refused.go_on()?;
-        ensure!(reply.contains_key("writeErrors"), "{reply}");
+        withdraw(refused)?;
         subject.run(delete(doc! { "k": 2 }, 0))?;
         subject.check_empty()?;
     }

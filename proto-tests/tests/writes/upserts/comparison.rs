@@ -109,7 +109,7 @@ impl Comparison {
                 );
                 Ok(Outcome::Refused(*code))
             }
-            // Later versions accept some names that begin with `$`, which the proxy refuses as an insert does.
+            // Later versions accept some names that begin with `$`. The proxy refuses them, as an insert does.
             (Err(UpsertError::Mongod(built)), Ok(_))
                 if built.code == DOLLAR_PREFIXED_FIELD_NAME && self.version > Version::OLDEST =>
             {

@@ -153,6 +153,7 @@ async fn take(
             continue;
         }
         n = n.saturating_add(page.items.len());
+        // Also with a reservation: the page after it may be empty, too.
         if usize::try_from(page.facts.count).is_ok_and(|count| count <= page.items.len()) {
             emptied.add(&page.key);
         }

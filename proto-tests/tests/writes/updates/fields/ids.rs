@@ -99,7 +99,8 @@ fn id_is_accepted_where_a_plain_collection_accepts_it() -> Result<()> {
     for (place, item_ids) in all_ids.into_iter().enumerate() {
         let mut table = Table::open(item_ids)?;
         let existing = vec![doc! { "_id": 9, "k": 9, "at": at(9) }];
-        // An update of later versions accepts some names that begin with `$`, which the proxy refuses as an insert does.
+        // An update of later versions accepts some names that begin with `$`. The proxy refuses them, as an insert
+        // does.
         let is_accepted = mongod::find_program()?.version > Version::OLDEST;
         let ids = ids()
             .into_iter()
