@@ -78,6 +78,8 @@ pub enum ErrorCode {
     QueryPlanKilled = 175,
     /// Several indexes have the key pattern.
     AmbiguousIndexKeyPattern = 181,
+    /// A retried write whose earlier attempt is not fully known.
+    IncompleteTransactionHistory = 217,
     /// An operator that is not allowed in this filter.
     QueryFeatureNotAllowed = 224,
     /// A value that cannot be converted. Pipelines of the proxy fail with it on purpose.
@@ -171,6 +173,7 @@ impl ErrorCode {
             Self::ExceededMemoryLimit => "ExceededMemoryLimit",
             Self::CannotIndexParallelArrays => "CannotIndexParallelArrays",
             Self::QueryPlanKilled => "QueryPlanKilled",
+            Self::IncompleteTransactionHistory => "IncompleteTransactionHistory",
             Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
             Self::ConversionFailure => "ConversionFailure",
             Self::NoSuchTransaction => "NoSuchTransaction",

@@ -51,6 +51,7 @@ mod page_capacity;
 mod page_name;
 mod plan;
 mod preconditions;
+mod push_record;
 mod reserve;
 mod statement;
 
@@ -59,8 +60,10 @@ pub use self::grouping::Groups;
 pub use self::head_lookup::{HeadLookup, HeaderFields, append_facts_query, head_pages};
 pub use self::ids::{IdSet, ids_of, ids_query, unique_id, unique_scope};
 pub(in crate::pattern::bucket) use self::item_times::ItemTimes;
-pub use self::key_batch::{KeyBatch, PageReservation, Recorded, StatementOutcome};
+pub use self::key_batch::{KeyBatch, PageReservation, Recorded, StatementOutcome, UnknownPush};
 pub use self::plan::{Planner, WriteGuarantee};
+pub(in crate::pattern::bucket) use self::push_record::PushRecords;
+pub use self::push_record::RetryNumber;
 pub use self::reserve::{is_reserved_together, reserve_together, withdraw};
 pub use self::statement::{InsertStatement, MAX_STATEMENTS, StatementKind, no_statement, page_as_upsert, record_query};
 

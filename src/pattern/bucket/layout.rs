@@ -15,6 +15,7 @@
 //!     unordered: true,         // an earlier page is late; on page 0: a later page is late or may become so
 //!     nonce: 5L,               // not on page 0: id of this page's reservation on the page before
 //!     next: [ 9L ],            // ids of the reservations of later pages, begun or not
+//!     pushes: [ .. ],          // the newest pushes of retryable commands, for their retries
 //!     changed: 3L,             // position of the item that a findAndModify changed, for its retry
 //!     moved: { count, own, replaced }, // a change that a change stream shows: see `super::change_stream`
 //!     kept: { from, to },      // time bounds before an item got a time of another page
@@ -53,9 +54,11 @@ use crate::pattern::shapes::BucketShape;
 
 /// The most bytes of a page, if its size is known: 1 KiB less than the most of a document, for changes of the
 /// page header.
-const MAX_SIZE: i64 = (16 << 20) - 1024;
+pub(super) const MAX_SIZE: i64 = (16 << 20) - 1024;
 /// The field in `control` for the size of a page. It is not stored: a query adds it.
 pub(super) const SIZE: &str = "size";
+/// The field in `control` for push records.
+pub(super) const PUSHES: &str = "pushes";
 /// Bytes of an array element beside its value: its type and its position.
 const ELEMENT_BYTES: i64 = 16;
 
@@ -92,6 +95,8 @@ pub mod path {
     pub const UNSTEADY: &str = "control.unsteady";
     /// Whether the page was marked unordered after it was begun.
     pub const ANCHOR: &str = "control.anchor";
+    /// The newest pushes of retryable commands, see [`crate::pattern::bucket::insert::RetryNumber`].
+    pub const PUSHES: &str = "control.pushes";
     /// Position of the item that a `findAndModify` last changed or claimed. mongod answers a retry
     /// with the whole changed bucket, so the position identifies the item. Any other number only
     /// makes the statement change something.

@@ -1,12 +1,12 @@
 //! Earlier attempts of a retryable write on a collection with an automatic shape, which may have been
 //! executed before a conversion. mongod's retry records do not depend on the layout, but their meaning does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::insert;
+use super::insert::{self, EarlierInsert};
 use super::item_update::ItemUpdate;
 use super::relocate::was_relocated_on_former_pages;
 use super::update::task_of;
@@ -44,6 +44,8 @@ pub(in crate::session) enum EarlierAttempt {
     /// These statements of an `update`, or a `findAndModify`, were executed on pages. The collection of
     /// pages, which is kept, has what is needed to repeat the reply.
     OnPages(Vec<usize>),
+    /// It was executed, and its result is not known any more.
+    Unknown(CommandError),
 }
 
 /// A statement that was executed.
@@ -74,8 +76,10 @@ impl<'a> BucketCommand<'a> {
         let ConvertedCollection { current, former, .. } = converted;
         match (self.context.head.command, current.is_plain(), former.layout.is_plain()) {
             (_, true, true) => Ok(EarlierAttempt::None),
-            (Command::Insert, true, false) => self.stored_on_pages().await,
-            (Command::Insert, false, false) => self.stored_on_either(converted.shape).await,
+            // A single document has its own record.
+            (Command::Insert, ..) if Insert::parse(self.context.head)?.documents.len() < 2 => Ok(EarlierAttempt::None),
+            (Command::Insert, true, false) => self.stored_on_pages(former).await,
+            (Command::Insert, false, false) => self.stored_on_either(converted).await,
             (Command::Update, true, false) => self.updated_on_pages().await,
             (Command::Update, false, true) => self.upserted_plain().await,
             (Command::FindAndModify, ..) => self.found_and_modified(converted).await,
@@ -83,26 +87,38 @@ impl<'a> BucketCommand<'a> {
         }
     }
 
-    /// On pages, only the first item of a page has a record.
-    async fn stored_on_pages(&mut self) -> Result<EarlierAttempt, RunError> {
-        let stored = self.stored_before().await?;
-        self.stored(stored)
+    /// On pages, only the first item of a statement has a record.
+    async fn stored_on_pages(&mut self, former: &FormerCollection) -> Result<EarlierAttempt, RunError> {
+        let earlier = EarlierInsert::find(self, &former.name).await?;
+        let pushed = earlier.pushed.clone();
+        match earlier.stored(self, &pushed) {
+            Ok(stored) => self.stored(stored),
+            Err(error) => Ok(EarlierAttempt::Unknown(error)),
+        }
     }
 
     /// The records do not tell whether the current or the kept pages were written, and both may divide the
     /// items in different ways. An item that only one division contains was stored if it exists.
-    async fn stored_on_either(&mut self, current: &'a BucketShape) -> Result<EarlierAttempt, RunError> {
-        let on_kept = self.stored_before().await?;
-        if on_kept.is_empty() {
-            return Ok(EarlierAttempt::None);
-        }
-        let kept = std::mem::replace(&mut self.shape, current);
-        let on_current = self.stored_before().await;
-        let (on_kept, on_current) = (BTreeSet::from_iter(on_kept), BTreeSet::from_iter(on_current?));
+    async fn stored_on_either(&mut self, converted: ConvertedCollection<'a>) -> Result<EarlierAttempt, RunError> {
+        let kept = EarlierInsert::find(self, &converted.former.name).await?;
+        let kept_shape = std::mem::replace(&mut self.shape, converted.shape);
+        let current = EarlierInsert::find(self, self.namespace.collection).await;
+        self.shape = kept_shape;
+        let current = current?;
+        let pushed: HashSet<i32> = kept.pushed.union(&current.pushed).copied().collect();
+        let (on_kept, on_current) = match (kept.stored(self, &pushed), current.stored(self, &pushed)) {
+            (Ok(on_kept), Ok(on_current)) => (on_kept, on_current),
+            // A push without a record ends the division under one shape. So it was executed under the other.
+            (Ok(known), Err(_)) | (Err(_), Ok(known)) => return self.stored(known),
+            (Err(error), Err(_)) => return Ok(EarlierAttempt::Unknown(error)),
+        };
+        let (on_kept, on_current) = (BTreeSet::from_iter(on_kept), BTreeSet::from_iter(on_current));
         let mut stored: Vec<usize> = on_kept.intersection(&on_current).copied().collect();
         let unclear: Vec<usize> = on_kept.symmetric_difference(&on_current).copied().collect();
-        stored.extend(self.existing(&unclear).await?);
-        self.shape = kept;
+        self.shape = converted.shape;
+        let existing = self.existing(&unclear).await;
+        self.shape = kept_shape;
+        stored.extend(existing?);
         self.stored(stored)
     }
 
@@ -135,14 +151,6 @@ impl<'a> BucketCommand<'a> {
         }
         let exists = |index: &usize| id_of(index).is_some_and(|id| existing.contains(&value_identity(id)));
         Ok(indexes.iter().copied().filter(exists).collect())
-    }
-
-    /// The client's indexes of the items that an earlier attempt stored. A single item has its own record.
-    async fn stored_before(&mut self) -> Result<Vec<usize>, RunError> {
-        if Insert::parse(self.context.head)?.documents.len() < 2 {
-            return Ok(Vec::new());
-        }
-        insert::stored_before(self).await
     }
 
     fn stored(&self, mut stored: Vec<usize>) -> Result<EarlierAttempt, RunError> {
@@ -290,12 +298,11 @@ impl BucketCommand<'_> {
         match exists {
             [true, false] => Ok(EarlierAttempt::OnPages(Vec::new())),
             [false, true] => Ok(EarlierAttempt::None),
-            _ => Err(CommandError::new(
+            _ => Ok(EarlierAttempt::Unknown(CommandError::new(
                 ErrorCode::WriteConflict,
                 "an earlier attempt has executed this command; `mongoshape convert` has replaced the page whose earlier version \
                  contains the result",
-            )
-            .into()),
+            ))),
         }
     }
 }

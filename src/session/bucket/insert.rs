@@ -16,16 +16,19 @@ mod unique_values;
 mod validity;
 mod write_concern;
 
+use std::collections::HashSet;
+
 use bson::Binary;
 use bson::raw::RawDocumentBuf;
 
 use self::batch::InsertBatch;
+use self::retry_recovery::ExecutedStatements;
 pub(super) use self::retry_recovery::{SoughtRecord, remembered};
 use super::command::BucketCommand;
 use super::failed_update::MAX_DOCUMENT_BYTES;
 use super::retry_on_swap::is_swap_error;
 use super::write_statement::of_write;
-use crate::command::error::ErrorCode;
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::insert::Insert;
 use crate::command::server_version::ServerVersion;
 use crate::pattern::bucket::insert::{KeyBatch, WriteGuarantee};
@@ -78,13 +81,34 @@ async fn report_too_large(
     Ok(())
 }
 
-/// The client's indexes of the items that an earlier attempt of the command stored.
-pub(super) async fn stored_before(run: &mut BucketCommand<'_>) -> Result<Vec<usize>, RunError> {
-    let command = Insert::parse(run.context.head)?;
-    let mut batch = InsertBatch::prepare(run, &command);
-    batch.groups.iter_mut().for_each(KeyBatch::suspect_resend);
-    retry_recovery::recover(run, &mut batch, Vec::new()).await?;
-    Ok(batch.resent)
+/// An earlier attempt of the command, as far as it is found under one shape.
+pub(super) struct EarlierInsert<'a> {
+    batch: InsertBatch<'a>,
+    executed: ExecutedStatements,
+    /// The ids of the items in push records.
+    pub(super) pushed: HashSet<i32>,
+}
+
+impl<'a> EarlierInsert<'a> {
+    /// Reads mongod's retry records, and the push records of `collection`, whose pages have the shape of `run`.
+    pub(super) async fn find(run: &mut BucketCommand<'a>, collection: &str) -> Result<Self, RunError> {
+        let command = Insert::parse(run.context.head)?;
+        let mut batch = InsertBatch::prepare(run, &command);
+        batch.groups.iter_mut().for_each(KeyBatch::suspect_resend);
+        let executed = retry_recovery::executed(run, &batch).await?;
+        let pushed = retry_recovery::pushed(run, &batch, &executed, collection).await?;
+        Ok(Self {
+            batch,
+            executed,
+            pushed,
+        })
+    }
+
+    /// The client's indexes of the items that the attempt stored. `pushed` are the ids of the items in push records.
+    pub(super) fn stored(mut self, run: &BucketCommand<'_>, pushed: &HashSet<i32>) -> Result<Vec<usize>, CommandError> {
+        retry_recovery::take_over(run, &mut self.batch, &self.executed, pushed)?;
+        Ok(self.batch.resent)
+    }
 }
 
 /// Stores the items. After an error, the head pages that the command assumed are not returned to the cache.

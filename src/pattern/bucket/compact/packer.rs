@@ -4,7 +4,7 @@ use bson::DateTime;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::get;
-use crate::pattern::bucket::insert::ItemTimes;
+use crate::pattern::bucket::insert::{ItemTimes, PushRecords};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_index::SphereLocations;
 use crate::pattern::bucket::key::{Key, same_bytes};
@@ -76,6 +76,8 @@ pub struct Packer<'a> {
     reserved: Option<i64>,
     /// The base of the name of the page before.
     base: String,
+    /// The newest push records of the pages.
+    pushes: PushRecords,
     first: Option<PackedFirstPage>,
     /// Whether an earlier page is late.
     is_behind_late: bool,
@@ -131,6 +133,7 @@ impl<'a> Packer<'a> {
             newest: None,
             reserved: None,
             base: String::new(),
+            pushes: PushRecords::default(),
             first: None,
             is_behind_late: false,
             is_first_to_be_marked: false,
@@ -162,6 +165,7 @@ impl<'a> Packer<'a> {
     /// # Errors
     /// The document is not a page.
     pub fn take(&mut self, bucket: &RawDocument) -> Result<Vec<Packed>, UnreadablePage> {
+        self.pushes.add_page(bucket);
         let bucket = Bucket::open(self.shape, bucket).ok_or(UnreadablePage)?;
         let mut full = Vec::new();
         let mut taken = 0_u64;
@@ -191,9 +195,18 @@ impl<'a> Packer<'a> {
         full
     }
 
-    /// The remaining pages: the last, then page 0.
+    /// The remaining pages: the last, then page 0. The last page of the key has the push records.
     #[must_use]
     pub fn finish(mut self) -> Vec<Packed> {
+        let pushes = std::mem::take(&mut self.pushes);
+        let mut left = self.remaining();
+        if let Some(last) = left.first_mut() {
+            last.document = pushes.add_to(&last.document);
+        }
+        left
+    }
+
+    fn remaining(&mut self) -> Vec<Packed> {
         let mut left = Vec::new();
         if !self.open.is_empty() {
             left.extend(self.close(false));

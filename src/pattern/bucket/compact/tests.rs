@@ -1,5 +1,5 @@
 use bson::raw::RawDocumentBuf;
-use bson::{DateTime, rawdoc};
+use bson::{DateTime, Document, doc, rawdoc};
 
 use super::*;
 use crate::pattern::bucket::layout::PageHeader;
@@ -67,6 +67,38 @@ fn pages_are_full_and_reserve_the_next() {
     assert!(pages[2].0.next.is_empty());
     let names: Vec<_> = pages.iter().map(|(facts, _)| facts.id.as_str().unwrap()).collect();
     assert_eq!(names, ["7_1", "7_4", "7_7"]);
+}
+
+/// A retry of an insert that was executed before the compaction reads them.
+#[test]
+fn the_last_page_has_the_newest_push_records() {
+    let shape = shape(3);
+    let with_records = |number: i32, times: &[i64], records: std::ops::Range<i32>| {
+        let mut page = Document::try_from(&*page(number, times)).unwrap();
+        let records: Vec<_> = records.map(|record| doc! { "r": record }).collect();
+        page.get_document_mut("control").unwrap().insert("pushes", records);
+        RawDocumentBuf::try_from(&page).unwrap()
+    };
+    for (pages, last) in [
+        (vec![with_records(0, &[1], 0..2)], 0..2),
+        (
+            vec![with_records(0, &[1, 2, 3], 0..60), with_records(1, &[4], 60..120)],
+            20..120,
+        ),
+    ] {
+        let packed = packed(&shape, &pages);
+        let records = packed.iter().map(|(_, page)| {
+            let control = page.get_document("control").unwrap();
+            let records = control.get_array("pushes").into_iter().flatten().flatten();
+            records
+                .map(|record| record.as_document().unwrap().get_i32("r").unwrap())
+                .collect::<Vec<_>>()
+        });
+        let records: Vec<_> = records.collect();
+        let (newest, others) = records.split_last().unwrap();
+        assert_eq!(*newest, last.collect::<Vec<_>>());
+        assert!(others.iter().all(Vec::is_empty));
+    }
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Looks up the head pages of keys.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::expression::{call, field};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::{Key, is_value_under_in};
-use crate::pattern::bucket::layout::{PageHeader, SIZE, path};
+use crate::pattern::bucket::layout::{PUSHES, PageHeader, SIZE, path};
 use crate::pattern::shapes::BucketShape;
 
 /// The most keys in one query.
@@ -83,14 +83,16 @@ pub fn head_pages(shape: &BucketShape, field: &str, keys: &RawArrayBuf, fields: 
     ])
 }
 
-/// The expression for the `control` of a page.
-fn control(fields: HeaderFields) -> RawBson {
-    let stored = field(BucketShape::CONTROL);
+/// The expression for the `control` of a page, without push records.
+fn control(fields: HeaderFields) -> RawDocumentBuf {
+    let mut without = single("field", PUSHES);
+    put(&mut without, "input", field(BucketShape::CONTROL));
+    let stored = single("$unsetField", without);
     match fields {
-        HeaderFields::Stored => stored.into(),
+        HeaderFields::Stored => stored,
         HeaderFields::WithSize => {
             let size = single(SIZE, single("$bsonSize", "$$ROOT"));
-            call("$mergeObjects", stored.as_str(), &size).into()
+            call("$mergeObjects", &stored, &size)
         }
     }
 }
@@ -103,7 +105,11 @@ pub fn append_facts_query(shape: &BucketShape, item: &Item, fields: HeaderFields
     find.append(cstr!("filter"), &filter);
     find.append(cstr!("sort"), single(path::PAGE, -1));
     let projection = match fields {
-        HeaderFields::Stored => single(shape.items(), 0),
+        HeaderFields::Stored => {
+            let mut left_out = single(shape.items(), 0);
+            put(&mut left_out, path::PUSHES, 0);
+            left_out
+        }
         HeaderFields::WithSize => {
             let mut header = single(shape.count(), 1);
             put(&mut header, BucketShape::CONTROL, control(fields));

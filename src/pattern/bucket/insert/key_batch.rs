@@ -1,11 +1,14 @@
 //! A key batch: the items of one command with one key, and their state.
 
+mod recovery;
+
 use bson::raw::RawBson;
 
+pub use self::recovery::{Recorded, UnknownPush};
 use super::failure::Failure;
 use super::member::{ItemState, Member};
 use super::page_capacity;
-use super::page_name::{CUT_BY, LONE};
+use super::page_name::LONE;
 use super::statement::{InsertStatement, StatementKind};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
@@ -100,26 +103,6 @@ pub enum StatementOutcome {
     Failed(Failure),
     /// Executed or not. Only for statements that are safe to repeat.
     Unclear,
-}
-
-/// mongod's retry record of a statement.
-#[derive(Clone, Debug)]
-pub enum Recorded {
-    /// An update.
-    Update,
-    /// An insert of a document with this `_id`.
-    Insert(RawBson),
-}
-
-impl Recorded {
-    /// The `_id` of the inserted document.
-    #[must_use]
-    pub fn into_inserted(self) -> Option<RawBson> {
-        match self {
-            Self::Update => None,
-            Self::Insert(id) => Some(id),
-        }
-    }
 }
 
 impl KeyBatch {
@@ -281,50 +264,6 @@ impl KeyBatch {
         self.ids_suspect = suspect;
     }
 
-    /// Whether an earlier attempt may have stored pending items.
-    #[must_use]
-    pub fn is_resent(&self) -> bool {
-        self.resent && self.has_work()
-    }
-
-    /// Records that an earlier attempt may have stored pending items.
-    pub fn suspect_resend(&mut self) {
-        self.resent = true;
-    }
-
-    /// Marks the items that earlier attempts stored. `recorded` are mongod's retry records, with
-    /// the position of each statement's first item. Returns the positions of the items that were
-    /// pending until now.
-    pub fn recover(&mut self, shape: &BucketShape, recorded: &[(usize, Recorded)]) -> Vec<usize> {
-        let mut found = Vec::new();
-        for (position, recorded) in recorded {
-            match recorded {
-                // Executed while the collection contained plain documents: the statement inserted the item.
-                Recorded::Insert(id) if self.item(*position).is_some_and(|item| item.id() == Some(id)) => {
-                    found.push(*position);
-                }
-                Recorded::Insert(id) if !is_lone(id) => {
-                    self.chain = RetryChain::Pages;
-                    // A name without `CUT_BY` has one of two reasons. Either the items are cut
-                    // alike under any `max_bytes`, or an earlier build began the page, with the
-                    // same `max_bytes` as here.
-                    self.chain_bytes = recorded_max_bytes(id).or(self.chain_bytes);
-                    found.extend(self.extent(shape, *position));
-                }
-                Recorded::Insert(_) | Recorded::Update => found.push(*position),
-            }
-        }
-        found.retain(|position| {
-            self.members
-                .get(*position)
-                .is_some_and(|member| member.state == ItemState::Pending)
-        });
-        self.mark(&found, ItemState::Stored);
-        self.resent = false;
-        self.forget();
-        found
-    }
-
     /// The positions of the items on a page that begins with the item at `from`, if all of them
     /// could be stored. The same for every attempt at a command. An item with a repeated `_id` has a page
     /// of its own.
@@ -481,12 +420,6 @@ impl KeyBatch {
         let done = rest.iter().position(pending).unwrap_or(rest.len());
         self.next = self.next.saturating_add(done);
     }
-}
-
-/// The `max_bytes` in the name of a page, see [`CUT_BY`].
-fn recorded_max_bytes(page: &RawBson) -> Option<i64> {
-    let (_, bytes) = page.as_str()?.rsplit_once(CUT_BY)?;
-    bytes.parse().ok().filter(|bytes| *bytes > 0)
 }
 
 /// Whether the page with this name was begun with one item although more would fit.

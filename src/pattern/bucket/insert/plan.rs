@@ -14,6 +14,7 @@ use super::item_times::ItemTimes;
 use super::key_batch::{FirstPageState, Highest, KeyBatch, RetryChain};
 use super::member::Member;
 use super::page_name::{CUT_BY, LONE};
+use super::push_record::RetryNumber;
 use super::statement::{self, InsertStatement, StatementKind};
 use super::{page_capacity, reserve};
 use crate::pattern::bucket::item::{IdSource, Item};
@@ -46,6 +47,8 @@ pub struct Planner<'a> {
     shape: &'a BucketShape,
     mint: &'a dyn IdSource,
     care: WriteGuarantee,
+    /// The session and number of the command. Set if it is retryable.
+    retry_number: Option<&'a RetryNumber>,
     names: HashSet<String>,
     /// Whether no two keys may have pages of the same name.
     distinguishes_keys: bool,
@@ -62,10 +65,19 @@ impl<'a> Planner<'a> {
             shape,
             mint,
             care,
+            retry_number: None,
             names: HashSet::new(),
             distinguishes_keys: false,
             nonce: OnceCell::new(),
         }
+    }
+
+    /// The planner for a command with this session and number. Without them, a retryable command pushes items one
+    /// by one.
+    #[must_use]
+    pub fn for_retries(mut self, number: Option<&'a RetryNumber>) -> Self {
+        self.retry_number = number;
+        self
     }
 
     /// The planner for a sharded collection. No index compares the `_id`s of two shards, and MongoDB requires that
@@ -108,9 +120,14 @@ impl<'a> Planner<'a> {
     /// Appends items to the open page. Reserves the next page if the batch has more items than fit.
     fn push(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> InsertStatement {
         let mut items = page_capacity::of_push(self.shape, page, pending(group));
-        if self.care == WriteGuarantee::ExactlyOnce || group.one_at_a_time {
+        let is_recorded = self.care == WriteGuarantee::ExactlyOnce
+            && items.first().is_some_and(|first| group.is_push_recorded(*first));
+        let record_for = self.retry_number.filter(|_| is_recorded);
+        if group.one_at_a_time || (self.care == WriteGuarantee::ExactlyOnce && record_for.is_none()) {
             items.truncate(1);
         }
+        let ids = items.iter().filter_map(|position| group.statement_id(*position));
+        let records = record_for.map(|number| number.records_with(ids));
         let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
         let times = self.times(&chosen, page.newest());
         let count = page.count.saturating_add(length(&items));
@@ -127,11 +144,18 @@ impl<'a> Planner<'a> {
             ..page.clone()
         }
         .with_reservation(reserves);
+        let push = statement::Push {
+            items: &chosen,
+            times: &times,
+            page,
+            reserves,
+            records: records.as_deref(),
+        };
         InsertStatement {
             kind: StatementKind::Push,
             group: number,
             id: first_id(group, &items),
-            document: statement::push(self.shape, &chosen, page, reserves, &times),
+            document: statement::push(self.shape, push),
             late: times.late,
             items,
             after,

@@ -59,18 +59,24 @@ impl StatementKind {
     }
 }
 
-/// Appends items with these times to a page with room, and reserves the next page if `reserves` is
-/// set.
-pub(super) fn push(
-    shape: &BucketShape,
-    items: &[&Item],
-    page: &PageHeader,
-    reserves: Option<i64>,
-    times: &ItemTimes,
-) -> RawDocumentBuf {
+/// A push to a page with room.
+#[derive(Clone, Copy)]
+pub(super) struct Push<'a> {
+    pub(super) items: &'a [&'a Item],
+    pub(super) times: &'a ItemTimes,
+    pub(super) page: &'a PageHeader,
+    /// The id of the reservation of the next page.
+    pub(super) reserves: Option<i64>,
+    /// The expression for the [push records](super::push_record) after the push.
+    pub(super) records: Option<&'a RawDocument>,
+}
+
+/// Appends items to the page, and reserves the next page if the push says so.
+pub(super) fn push(shape: &BucketShape, push: Push<'_>) -> RawDocumentBuf {
+    let Push { items, times, .. } = push;
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let mut choice = single("if", guard(shape, items, times, page, reserves.is_some()));
+    let mut choice = single("if", guard(shape, push));
     put(&mut choice, "then", field(shape.items()));
     put(&mut choice, "else", miss());
     let mut changes = RawDocumentBuf::new();
@@ -84,7 +90,10 @@ pub(super) fn push(
     if shape.time().is_some() {
         append_times(times, &mut changes);
     }
-    if let Some(nonce) = reserves {
+    if let Some(records) = push.records {
+        put(&mut changes, path::PUSHES, records);
+    }
+    if let Some(nonce) = push.reserves {
         // An open page has no reservation yet.
         put(
             &mut changes,
@@ -93,7 +102,7 @@ pub(super) fn push(
         );
     }
     let mut statement = RawDocumentBuf::new();
-    statement.append(cstr!("q"), by_id(page));
+    statement.append(cstr!("q"), by_id(push.page));
     statement.append(cstr!("u"), array_of(&[single("$set", &changes)]));
     statement.append(cstr!("upsert"), true);
     statement
@@ -109,7 +118,9 @@ fn by_id(page: &PageHeader) -> RawDocumentBuf {
 
 /// Whether the page is the one that was read, and has room for the items. Another page may have
 /// been begun under the same name after the page was removed.
-fn guard(shape: &BucketShape, items: &[&Item], times: &ItemTimes, page: &PageHeader, reserves: bool) -> RawDocumentBuf {
+fn guard(shape: &BucketShape, push: Push<'_>) -> RawDocumentBuf {
+    let Push { items, times, page, .. } = push;
+    let reserves = push.reserves.is_some();
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());
     let mut conditions = vec![

@@ -3,7 +3,8 @@ mod times;
 use std::collections::HashSet;
 
 use bson::raw::{RawBson, RawDocumentBuf};
-use bson::{Bson, DateTime, bson, rawdoc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, DateTime, bson, rawdoc};
 
 use super::*;
 use crate::command::document::single;
@@ -32,9 +33,18 @@ fn groups(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<KeyBatch> {
     groups.into_vec()
 }
 
+fn retry_number() -> RetryNumber {
+    let session = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: vec![1; 16],
+    };
+    RetryNumber::of(&rawdoc! { "lsid": { "id": session }, "txnNumber": 7_i64 }).unwrap()
+}
+
 /// Plans the next statements of all batches, and applies success to each.
 fn step(shape: &BucketShape, care: WriteGuarantee, groups: &mut [KeyBatch]) -> Vec<InsertStatement> {
-    let mut planner = Planner::new(shape, &FixedMint, care);
+    let number = retry_number();
+    let mut planner = Planner::new(shape, &FixedMint, care).for_retries(Some(&number));
     let mut statements = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         planner.plan(number, group, &mut statements);
@@ -151,14 +161,9 @@ fn room_is_filled_and_pages_are_whole() {
 }
 
 #[test]
-fn retryable_items_are_pushed_one_by_one_and_the_first_page_is_sent_alone() {
+fn the_first_page_of_a_retryable_command_is_sent_alone() {
     let shape = shape(None);
-    let expected = [
-        "push 1_5 1",
-        "push 1_5 1",
-        "page 1_77 3",
-        "page 1_77_10 3, page 1_77_11 1",
-    ];
+    let expected = ["push 1_5 2", "page 1_77 3", "page 1_77_10 3, page 1_77_11 1"];
     check(
         &shape,
         WriteGuarantee::ExactlyOnce,
@@ -174,7 +179,7 @@ fn short_page_is_marked_in_its_name() {
     let mut groups = groups(&shape, &of_key(0..4));
     groups[0].know(None);
     groups[0].refuse(1);
-    let expected = ["page 1_77_s 1", "push 1_77_s 1", "push 1_77_s 1"];
+    let expected = ["page 1_77_s 1", "push 1_77_s 2"];
     assert_eq!(rounds(&shape, WriteGuarantee::ExactlyOnce, &mut groups), expected);
 }
 
@@ -211,7 +216,8 @@ fn stored_items_are_found_by_retry_records() {
     let whole = Recorded::Insert(RawBson::String("1_77".to_owned()));
     let lone = Recorded::Insert(RawBson::String("1_77_1_s".to_owned()));
     let recorded = [(0, Recorded::Update), (1, whole), (4, lone)];
-    assert_eq!(groups[0].recover(&shape, &recorded), [0, 1, 2, 3, 4]);
+    let pushed = HashSet::from([0]);
+    assert_eq!(groups[0].recover(&shape, &recorded, &pushed).unwrap(), [0, 1, 2, 3, 4]);
     assert_eq!(groups[0].stored(), 5);
     assert_eq!(groups[0].pending().collect::<Vec<_>>(), [5, 6, 7, 8]);
     assert!(groups[0].is_lost());
@@ -221,6 +227,22 @@ fn stored_items_are_found_by_retry_records() {
         rounds(&shape, WriteGuarantee::ExactlyOnce, &mut groups),
         ["page 1_77 3", "page 1_77_1 1"]
     );
+}
+
+/// A page had room for some of the items, and no page has the record of the push.
+#[test]
+fn items_of_a_push_are_those_of_its_record() {
+    let shape = shape(None);
+    let update = [(1, Recorded::Update)];
+    let mut batch = groups(&shape, &of_key(0..4)).remove(0);
+    assert!(batch.needs_push_records(&update));
+    assert!(batch.recover(&shape, &update, &HashSet::new()).is_err());
+    assert_eq!(batch.recover(&shape, &update, &HashSet::from([1, 2])).unwrap(), [1, 2]);
+    // Nothing follows the last item.
+    let last = [(3, Recorded::Update)];
+    assert!(!batch.needs_push_records(&last));
+    assert_eq!(batch.recover(&shape, &last, &HashSet::new()).unwrap(), [3]);
+    assert_eq!(batch.pending().collect::<Vec<_>>(), [0]);
 }
 
 /// Two items with repeated `_id`s between the others of a page.
@@ -258,9 +280,13 @@ fn repeated_items_are_no_part_of_the_chain() {
     assert_eq!(statements.iter().map(outline).collect::<Vec<_>>(), ["page 1_77_s 1"]);
     // Another attempt finds the items of the page.
     let page = Recorded::Insert(RawBson::String("1_77".to_owned()));
-    assert_eq!(with_repeated(&shape).recover(&shape, &[(0, page)]), [0, 2, 4]);
+    let none = HashSet::new();
+    assert_eq!(
+        with_repeated(&shape).recover(&shape, &[(0, page)], &none).unwrap(),
+        [0, 2, 4]
+    );
     let lone = Recorded::Insert(RawBson::String("1_77_s".to_owned()));
-    assert_eq!(with_repeated(&shape).recover(&shape, &[(1, lone)]), [1]);
+    assert_eq!(with_repeated(&shape).recover(&shape, &[(1, lone)], &none).unwrap(), [1]);
 }
 
 #[test]
@@ -275,7 +301,11 @@ fn a_resent_statement_of_the_last_item_is_that_items() {
         groups[0].apply(&statements[0], StatementOutcome::Resent);
         assert_eq!(groups[0].is_resent(), expected);
         if expected {
-            assert_eq!(groups[0].recover(&shape, &[(0, Recorded::Update)]), [0]);
+            let pushed = HashSet::from([0]);
+            assert_eq!(
+                groups[0].recover(&shape, &[(0, Recorded::Update)], &pushed).unwrap(),
+                [0]
+            );
         }
     }
     assert_eq!(groups[0].stored(), 2);

@@ -15,8 +15,8 @@ use crate::command::insert::Insert;
 use crate::command::namespace::Namespace;
 use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::insert::{
-    Failure, Groups, IdSet, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee,
-    page_as_upsert, unique_id,
+    Failure, Groups, IdSet, InsertStatement, KeyBatch, Planner, RetryNumber, StatementKind, StatementOutcome,
+    WriteGuarantee, page_as_upsert, unique_id,
 };
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
@@ -51,6 +51,8 @@ pub(super) struct InsertBatch<'a> {
     pub(super) groups: Vec<KeyBatch>,
     pub(super) ordered: bool,
     pub(super) care: WriteGuarantee,
+    /// The session and number of a retryable command.
+    pub(super) retry_number: Option<RetryNumber>,
     pub(super) strict_api: bool,
     pub(super) concern: Concern,
     /// Failures, by the client's index. An ordered command has at most one, and no item after it is
@@ -95,6 +97,7 @@ impl<'a> InsertBatch<'a> {
             groups: Vec::new(),
             ordered: command.ordered,
             care,
+            retry_number: RetryNumber::of(run.context.head.body()),
             strict_api: get(run.context.head.body(), "apiStrict")
                 .and_then(as_flag)
                 .unwrap_or(false),
@@ -265,7 +268,9 @@ impl<'a> InsertBatch<'a> {
 
     /// Plans the next statements of every group.
     pub(super) fn plan(&mut self, run: &BucketCommand<'_>) -> Vec<InsertStatement> {
-        let mut planner = Planner::new(run.shape, &self.mint, self.care).for_shards(run.is_sharded());
+        let mut planner = Planner::new(run.shape, &self.mint, self.care)
+            .for_retries(self.retry_number.as_ref())
+            .for_shards(run.is_sharded());
         let mut statements = Vec::new();
         for (number, group) in self.groups.iter_mut().enumerate() {
             let left_out = self.set_aside.get(&number).map(Vec::as_slice).unwrap_or_default();

@@ -62,6 +62,7 @@ impl Session<'_> {
         match found {
             // An error: the command is invalid, and its execution reports why.
             Ok(EarlierAttempt::None) | Err(RunError::Command(CommandError::Own { .. })) => Ok(None),
+            Ok(EarlierAttempt::Unknown(error)) => Err(error.into()),
             Ok(EarlierAttempt::Reply(reply)) => Ok(Some(Step::Answered(reply, CommandOutcome::Relayed))),
             Ok(EarlierAttempt::OnPages(executed)) => {
                 let Some(mut merged) = MergedWrite::of(head) else {
