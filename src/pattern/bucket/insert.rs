@@ -22,15 +22,14 @@
 //! # Exactly once
 //!
 //! A retryable command ([`WriteGuarantee::ExactlyOnce`]) must store the same items, no matter which
-//! proxies run it, how often, and how far each attempt came. mongod records only the `stmtId` of
-//! each statement that wrote something. So:
+//! proxies run it, how often, and how far each attempt came. mongod records the `stmtId` of
+//! each statement that wrote something, but not its items. So:
 //!
 //! * The id of a statement is the id of its first item. An attempt sends the statement only after all earlier
 //!   items of the batch are stored. So of two attempts at one item only one is executed, and the stored items
 //!   of a batch are those that a chain of statements from its beginning covers.
-//! * The number of items that a statement covers must follow from mongod's record, which
-//!   distinguishes an update from an insert (and has the `_id` of the insert). So a push has one
-//!   item. A page has as many items as `KeyBatch::extent` computes, from the command and from the
+//! * mongod's record distinguishes an update from an insert, and has the `_id` of the insert. A push records its
+//!   items on the page, see [`RetryNumber`]. A page has as many items as `KeyBatch::extent` computes, from the command and from the
 //!   `max_bytes` of the attempt that began the chain's first page. That `max_bytes` is in the
 //!   page's name (`CUT_BY`). If some of those items may not be stored, the page has one item, and
 //!   its name records that (`LONE`).
