@@ -103,7 +103,10 @@ impl Fixture {
         let before = self.numbers()?;
         let reply = self.other.command(command)?;
         ensure!(
-            reply.get_i32("code") == Ok(INCOMPLETE_TRANSACTION_HISTORY) && !reply.contains_key("errorLabels"),
+            reply
+                .get_i32("code")
+                .is_ok_and(|code| code == INCOMPLETE_TRANSACTION_HISTORY)
+                && !reply.contains_key("errorLabels"),
             "{reply}"
         );
         ensure!(self.numbers()? == before, "executed again");
