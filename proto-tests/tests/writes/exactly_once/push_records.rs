@@ -240,7 +240,7 @@ fn a_page_keeps_its_newest_records() -> Result<()> {
     fixture.lose_reply(&command)?;
     for number in 1..MAX_RECORDS {
         let mut push = fixture.numbered(100..102);
-        push.insert("lsid", lsid(&format!("{}{number}", fixture.database)));
+        push.insert("lsid", lsid(&format!("{} {number}", fixture.database)));
         fixture.other.command_ok(&push)?;
     }
     fixture.check_retry(&command)?;
