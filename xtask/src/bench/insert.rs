@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Numbers of distinct keys that batches are spread over, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,50,1000,100000", value_parser = at_least_one_key())]
     keys: Vec<u32>,
+    /// Numbers of items in a batch, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "10,100,1000", value_parser = at_least_one())]
+    batches: Vec<usize>,
     /// Connection counts, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,8,64", value_parser = at_least_one())]
     connections: Vec<usize>,

@@ -76,6 +76,11 @@ impl Place {
         self.client_of(self.terms.retries)
     }
 
+    /// A connection to this variant whose writes have no retry numbers.
+    pub(super) fn client_without_numbers(&self) -> Result<Client> {
+        self.client_of(Retries::None)
+    }
+
     /// A connection to another proxy with the same shape.
     pub(super) fn client_at(&self, address: SocketAddr) -> Result<Client> {
         Client::open(address, &self.terms.database, self.terms.retries)

@@ -7,15 +7,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::Options;
-use crate::bench::client::Client;
+use crate::bench::client::{Client, Retries};
 use crate::bench::model::Model;
 use crate::bench::place::{self, Place, Terms, as_f64};
 use crate::bench::servers::Servers;
+use crate::bench::statistics::{median, ratio};
 use crate::bench::table::{Quantity, Row, print_group, print_heading};
 use crate::bench::trades::{Trade, Trades};
-
-/// Items in a command.
-const BATCH: usize = 1000;
 
 /// The variants over one number of keys.
 struct Comparison {
@@ -28,15 +26,23 @@ struct Comparison {
 }
 
 pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
-    println!("\ninsertMany of {BATCH} items, ordered, over 1 connection: µs an item");
+    println!("\ninsertMany, ordered, over 1 connection: time and CPU time of an item; µs");
     let variants = servers.variants();
-    print_heading("keys", &["µs/item"], &variants);
+    let mut columns = vec!["µs/item", "mongod", "proxy"];
+    if options.retries() == Retries::Numbered {
+        println!("without: without retry numbers; times: what retry numbers cost");
+        columns.extend(["without", "times"]);
+    }
+    print_heading("keys / batch", &columns, &variants);
     let mut sizes = Vec::new();
     for keys in &options.keys {
         let mut comparison = Comparison::prepare(servers, options, *keys)?;
-        let times = comparison.measure(options, servers.direct())?;
-        print_group(&keys.to_string(), &times, Quantity::Time);
-        std::io::stdout().flush()?;
+        for batch in &options.batches {
+            let rows = comparison.measure(servers, options, *batch)?;
+            print_group(&format!("{keys} / {batch}"), &rows, Quantity::Time);
+            std::io::stdout().flush()?;
+        }
+        comparison.places.iter().try_for_each(Place::check)?;
         sizes.push((keys, comparison.sizes(servers.direct())?));
         place::drop_database(servers.direct(), &comparison.terms)?;
     }
@@ -48,6 +54,28 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
         print_group(&keys.to_string(), &rows, Quantity::Space);
     }
     Ok(())
+}
+
+/// The measurements of a variant, in µs an item.
+#[derive(Default)]
+struct Measured {
+    times: Vec<f64>,
+    /// CPU times of mongod and of the proxy.
+    cpu: [Vec<f64>; 2],
+    /// Times of commands without retry numbers, if those of `times` have them.
+    without_numbers: Vec<f64>,
+}
+
+impl Measured {
+    fn row(self, place: &Place) -> Row {
+        let [mongod, proxy] = self.cpu.map(median);
+        let mut figures = vec![median(self.times.iter().copied()), mongod, proxy];
+        if !self.without_numbers.is_empty() {
+            figures.push(median(self.without_numbers.iter().copied()));
+            figures.push(ratio(&self.times, &self.without_numbers));
+        }
+        Row::of(&place.variant, figures, self.times)
+    }
 }
 
 impl Comparison {
@@ -72,30 +100,36 @@ impl Comparison {
         })
     }
 
-    fn measure(&mut self, options: &Options, mongod: SocketAddr) -> Result<Vec<Row>> {
-        let open = |place: &Place| place.client();
-        let mut clients = self.places.iter().map(open).collect::<Result<Vec<_>>>()?;
-        let mut measured = vec![Vec::new(); self.places.len()];
-        for round in 0..options.rounds {
-            let items = options.items.div_ceil(BATCH) * BATCH;
-            let trades = self.trades.among(self.keys, items);
-            let variants = self.places.iter_mut().zip(&mut clients);
-            for ((place, client), times) in variants.zip(&mut measured) {
+    fn measure(&mut self, servers: &Servers, options: &Options, batch: usize) -> Result<Vec<Row>> {
+        let mut measured: Vec<Measured> = self.places.iter().map(|_| Measured::default()).collect();
+        for _ in 0..options.rounds {
+            let items = options.items.div_ceil(batch) * batch;
+            let with_numbers = self.trades.among(self.keys, items);
+            let without_numbers = self.trades.among(self.keys, items);
+            for (place, measured) in self.places.iter_mut().zip(&mut measured) {
                 // It takes the longer the more pages there are: each round finds the same.
-                if place.variant.model == Model::ByHand && round > 0 {
+                if place.variant.model == Model::ByHand && place.items > self.filling.len() {
                     place.empty()?;
                     place.fill(&self.filling)?;
-                    place::checkpoint(mongod)?;
+                    place::checkpoint(servers.direct())?;
                 }
-                let time = insert(place, client, &trades).with_context(|| place.variant.name)?;
-                times.push(time.as_secs_f64() * 1e6 / as_f64(items));
+                let before = servers.cpu_times(&place.variant)?;
+                let mut client = place.client()?;
+                let time = insert(place, &mut client, with_numbers.chunks(batch))?;
+                let after = servers.cpu_times(&place.variant)?;
+                measured.times.push(of_item(time, items));
+                for ((all, before), after) in measured.cpu.iter_mut().zip(before).zip(after) {
+                    all.push(of_item(after.saturating_sub(before), items));
+                }
+                if options.retries() == Retries::Numbered {
+                    let mut client = place.client_without_numbers()?;
+                    let time = insert(place, &mut client, without_numbers.chunks(batch))?;
+                    measured.without_numbers.push(of_item(time, items));
+                }
             }
         }
-        self.places.iter().try_for_each(Place::check)?;
         let rows = self.places.iter().zip(measured);
-        Ok(rows
-            .map(|(place, times)| Row::of_costs(&place.variant, times))
-            .collect())
+        Ok(rows.map(|(place, measured)| measured.row(place)).collect())
     }
 
     fn sizes(&self, mongod: SocketAddr) -> Result<Vec<Row>> {
@@ -112,12 +146,19 @@ impl Comparison {
     }
 }
 
-fn insert(place: &mut Place, client: &mut Client, trades: &[Trade]) -> Result<Duration> {
-    let commands = trades.chunks(BATCH);
-    let requests = commands
-        .map(|trades| client.request(&place.write(trades)))
-        .collect::<Result<Vec<_>>>()?;
-    let time = client.exchange_all(&requests)?;
-    place.items += trades.len();
+/// The time that an item of `items` takes, in µs.
+fn of_item(time: Duration, items: usize) -> f64 {
+    time.as_secs_f64() * 1e6 / as_f64(items)
+}
+
+fn insert<'t>(place: &mut Place, client: &mut Client, commands: impl Iterator<Item = &'t [Trade]>) -> Result<Duration> {
+    let mut stored = 0;
+    let requests = commands.map(|trades| {
+        stored += trades.len();
+        client.request(&place.write(trades))
+    });
+    let requests = requests.collect::<Result<Vec<_>>>()?;
+    let time = client.exchange_all(&requests).with_context(|| place.variant.name)?;
+    place.items += stored;
     Ok(time)
 }
