@@ -151,6 +151,8 @@ mod tests {
             next: Vec::new(),
             anchor: false,
             size: None,
+            revision: None,
+            contended: 0,
         }
     }
 

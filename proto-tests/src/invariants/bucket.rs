@@ -18,10 +18,27 @@ pub(super) fn check(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut
     if control(bucket, "exception").is_some() != marked {
         report("control.exception is not there exactly when short or late is".to_owned());
     }
+    check_revision(bucket, report);
     for mark in ["exception", "short", "late", "unordered", "unsteady", "anchor"] {
         if control(bucket, mark).is_some_and(|mark| mark != RawBsonRef::Boolean(true)) {
             report(format!("control.{mark} is neither true nor absent"));
         }
+    }
+}
+
+/// 0, or two pairs of which one has the greatest int64 as its sum. Earlier versions recorded nothing.
+fn check_revision(bucket: &RawDocument, report: &mut impl FnMut(String)) {
+    let is_revision = |revision: RawBsonRef<'_>| {
+        let Some(array) = revision.as_array() else {
+            return revision == RawBsonRef::Int32(0);
+        };
+        let numbers: Vec<i64> = array.into_iter().flatten().filter_map(RawBsonRef::as_i64).collect();
+        let [a, b, c, d] = numbers[..] else { return false };
+        let has = |number: i64, rest: i64| number >= 0 && number.checked_add(rest) == Some(i64::MAX);
+        has(a, b) != has(c, d)
+    };
+    if let Some(revision) = control(bucket, "revision").filter(|revision| !is_revision(*revision)) {
+        report(format!("control.revision is {revision:?}"));
     }
 }
 

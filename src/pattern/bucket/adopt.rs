@@ -156,6 +156,7 @@ impl<'a> AdoptionScan<'a> {
             unordered: self.is_behind_late,
             nonce: self.before.as_ref().map(|_| statement::NONCE),
             next: None,
+            revision: None,
         };
         if let Some(first) = &mut self.first
             && control.late
@@ -179,6 +180,8 @@ impl<'a> AdoptionScan<'a> {
             next: Vec::new(),
             anchor: false,
             size: None,
+            revision: None,
+            contended: 0,
         });
         Adoption {
             statements,

@@ -50,6 +50,7 @@ mod page_capacity;
 mod page_name;
 mod plan;
 mod preconditions;
+mod push;
 mod push_record;
 mod reserve;
 mod statement;

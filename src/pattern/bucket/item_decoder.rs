@@ -161,6 +161,7 @@ mod tests {
                 unordered: false,
                 nonce: None,
                 next: None,
+                revision: None,
             },
             &[&prepared],
         );

@@ -13,6 +13,7 @@
 //!     short: true,             // closed before it was full
 //!     late: true,              // times not ascending, or older than the page before, or not a date
 //!     unordered: true,         // an earlier page is late; on page 0: a later page is late or may become so
+//!     revision: [ .. ],        // of an open page, or 0: see `Revision`
 //!     nonce: 5L,               // not on page 0: id of this page's reservation on the page before
 //!     next: [ 9L ],            // ids of the reservations of later pages, begun or not
 //!     pushes: [ .. ],          // the newest pushes of retryable commands, for their retries
@@ -43,11 +44,14 @@
 //! Hand-written buckets have no `control` until they are adopted, see [`super::adopt`].
 
 mod bounds;
+mod revision;
 
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 pub use self::bounds::TimeBounds;
+pub(super) use self::revision::NO_REVISION;
+pub use self::revision::Revision;
 use super::item::Item;
 use crate::command::document::{as_whole_number, get, put};
 use crate::pattern::shapes::BucketShape;
@@ -95,6 +99,8 @@ pub mod path {
     pub const UNSTEADY: &str = "control.unsteady";
     /// Whether the page was marked unordered after it was begun.
     pub const ANCHOR: &str = "control.anchor";
+    /// The page's revision, see [`super::Revision`].
+    pub const REVISION: &str = "control.revision";
     /// The newest pushes of retryable commands, see [`crate::pattern::bucket::insert::RetryNumber`].
     pub const PUSHES: &str = "control.pushes";
     /// Position of the item that a `findAndModify` last changed or claimed. mongod answers a retry
@@ -136,6 +142,10 @@ pub struct PageHeader {
     pub anchor: bool,
     /// The size of the page in bytes. `None`: it was not read.
     pub size: Option<i64>,
+    /// The page's revision, if it has one.
+    pub revision: Option<Revision>,
+    /// The number of pushes that will not name the revision, because another proxy has pushed to the page. Not stored.
+    pub contended: u32,
 }
 
 impl PageHeader {
@@ -161,6 +171,8 @@ impl PageHeader {
             next: nonces(get(control, "next")),
             anchor: get(control, "anchor").is_some(),
             size: number(SIZE),
+            revision: get(control, "revision").and_then(Revision::parse),
+            contended: 0,
         })
     }
 
@@ -265,6 +277,8 @@ pub struct NewPage<'a> {
     pub nonce: Option<i64>,
     /// Id of the reservation that the page records for the next page.
     pub next: Option<i64>,
+    /// The page's revision. `None` if pushes must not name one.
+    pub revision: Option<Revision>,
 }
 
 /// Builds the bucket of these items, which must all have the same key.
@@ -294,6 +308,7 @@ pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocum
         unordered: new.unordered,
         nonce: new.nonce,
         next: new.next,
+        revision: new.revision,
     };
     bucket.append(cstr!("control"), control.document());
     bucket
@@ -340,6 +355,8 @@ pub(super) struct Control {
     pub(super) nonce: Option<i64>,
     /// Id of the reservation that the page records.
     pub(super) next: Option<i64>,
+    /// The page's revision.
+    pub(super) revision: Option<Revision>,
 }
 
 impl Control {
@@ -372,6 +389,7 @@ impl Control {
             let next: RawArrayBuf = [next].into_iter().collect();
             control.append(cstr!("next"), next);
         }
+        put(&mut control, "revision", revision::of_new_page(self.revision));
         control
     }
 }

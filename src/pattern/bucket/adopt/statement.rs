@@ -6,7 +6,7 @@ use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::examined::Examined;
 use crate::command::document::{put, single};
-use crate::pattern::bucket::layout::{Control, PageHeader, path, whole_number};
+use crate::pattern::bucket::layout::{Control, NO_REVISION, PageHeader, path, whole_number};
 use crate::pattern::shapes::BucketShape;
 
 /// Makes a bucket a page, if the bucket is as it was read.
@@ -44,6 +44,7 @@ pub(super) fn reserve(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf 
     if !page.is_closed(shape) {
         let mut marks = single(path::EXCEPTION, true);
         put(&mut marks, path::SHORT, true);
+        put(&mut marks, path::REVISION, NO_REVISION);
         put(&mut change, "$set", &marks);
     }
     as_upsert_that_cannot_insert(&query, change)

@@ -61,7 +61,7 @@ fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String,
 }
 
 fn close() -> bson::Document {
-    let mut close = doc! { "control.exception": true, "control.short": true };
+    let mut close = doc! { "control.exception": true, "control.short": true, "control.revision": 0 };
     close.extend(reserve());
     close
 }
@@ -75,6 +75,7 @@ fn control(page: i32, bytes: i32, span: (i64, i64)) -> bson::Document {
     if page > 0 {
         control.insert("nonce", 0_i64);
     }
+    control.insert("revision", 0);
     control
 }
 
@@ -107,10 +108,12 @@ fn adopted_buckets_get_numbers_after_existing_pages() {
     );
     let mut late = control(1, 17, (5, 5));
     late.remove("nonce");
-    late.extend(doc! { "exception": true, "late": true, "nonce": 0_i64 });
+    late.remove("revision");
+    late.extend(doc! { "exception": true, "late": true, "nonce": 0_i64, "revision": 0 });
     let mut behind = control(2, 17, (9, 9));
     behind.remove("nonce");
-    behind.extend(doc! { "unordered": true, "nonce": 0_i64 });
+    behind.remove("revision");
+    behind.extend(doc! { "unordered": true, "nonce": 0_i64, "revision": 0 });
     let expected = [
         ("p", close()),
         // Before a page becomes late.
@@ -163,7 +166,7 @@ fn adoption_statement_requires_the_observed_bucket_and_repairs_its_header() {
     assert_eq!(query, demanded);
     // The `k` of the first item is lifted, which leaves 12 bytes. The `k` of the second item has
     // another type and stays.
-    let control = doc! { "v": 1, "page": 0, "bytes": 12 + 25 };
+    let control = doc! { "v": 1, "page": 0, "bytes": 12 + 25, "revision": 0 };
     let expected = doc! {
         "$set": { "control": control, "count": 2 },
         "$unset": { "history.0.k": true },
@@ -175,12 +178,14 @@ fn adoption_statement_requires_the_observed_bucket_and_repairs_its_header() {
 #[test]
 fn empty_buckets_have_no_bounds_and_those_of_items_without_a_date_are_open() {
     let (_, change) = adopted(options(), &by_hand("1", 1, &[]));
-    let empty = doc! { "control": { "v": 1, "page": 0, "bytes": 0 } };
+    let empty = doc! { "control": { "v": 1, "page": 0, "bytes": 0, "revision": 0 } };
     assert_eq!(change.get_document("$set").unwrap(), &empty);
     let undated = rawdoc! { "_id": "1", "count": 1, "history": [{ "at": "noon" }] };
     let (_, change) = adopted(options(), &undated);
     let bounds = doc! { "v": 1, "page": 0, "bytes": 18, "from": Bson::MinKey, "to": Bson::MaxKey };
-    let late = bounds.into_iter().chain(doc! { "exception": true, "late": true });
+    let late = bounds
+        .into_iter()
+        .chain(doc! { "exception": true, "late": true, "revision": 0 });
     let late: bson::Document = late.collect();
     assert_eq!(change.get_document("$set").unwrap(), &doc! { "control": late });
 }

@@ -220,6 +220,7 @@ impl<'a> Packer<'a> {
             unordered: self.is_first_to_be_marked,
             nonce: None,
             next: first.next,
+            revision: None,
         };
         let items: Vec<&Item> = first.items.iter().collect();
         let document = build(self.shape, new, &items);
@@ -277,6 +278,7 @@ impl<'a> Packer<'a> {
             unordered,
             nonce,
             next,
+            revision: None,
         };
         let items: Vec<&Item> = items.iter().collect();
         let document = build(self.shape, new, &items);

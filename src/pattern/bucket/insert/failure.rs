@@ -58,6 +58,8 @@ pub fn is_too_large(code: i32) -> bool {
 /// Classifies mongod's error for a statement.
 #[must_use]
 pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
+    const BAD_VALUE: i32 = 2;
+    const PATH_NOT_VIABLE: i32 = 28;
     const IMMUTABLE_FIELD: i32 = 66;
     const CONVERSION_FAILURE: i32 = 241;
     const CANNOT_INDEX_PARALLEL_ARRAYS: i32 = 171;
@@ -66,8 +68,10 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     const COLLECTION_UUID_MISMATCH: i32 = 361;
     const DUPLICATE_KEY: i32 = 11000;
     match error.code {
-        // A close misses with the first error, a push with the second.
+        // A close misses with the first error, a push with the second, and a push at a revision with the others.
         IMMUTABLE_FIELD | CONVERSION_FAILURE => Failure::Miss,
+        BAD_VALUE if error.message.starts_with("Failed to apply $inc operations") => Failure::Miss,
+        PATH_NOT_VIABLE if error.message.contains("{revision: 0}") => Failure::Miss,
         DOCUMENT_VALIDATION_FAILURE if is_refused_by_freeze(&error.detail) => Failure::NotReady,
         DOCUMENT_VALIDATION_FAILURE if is_invalid(&error.detail) => Failure::Invalid(error),
         DOCUMENT_VALIDATION_FAILURE => violated(error),

@@ -33,6 +33,10 @@ pub(super) enum FirstPageState {
     Marked,
 }
 
+/// Pushes to a page without a revision after a push has missed it. Another proxy pushes to the page, and each miss costs
+/// a round trip.
+const PUSHES_AFTER_A_MISS: u32 = 32;
+
 /// The reservation of a page that is not begun yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PageReservation {
@@ -62,6 +66,17 @@ pub(super) enum RetryChain {
     Settled,
 }
 
+/// The lookup of the `_id`s of the pending items, and of their keys in unique indexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IdLookup {
+    /// Not needed.
+    NotDue,
+    /// Some may be stored.
+    Due,
+    /// None was stored, after the head page was read.
+    Done,
+}
+
 /// The items of one command with one key.
 ///
 /// Invariants: never empty. Members are in the client's order. Items that can never be stored are
@@ -88,7 +103,9 @@ pub struct KeyBatch {
     pub(super) reservation_mode: ReservationMode,
     /// The `_id` of a page to which no item is added.
     avoided: Option<RawBson>,
-    ids_suspect: bool,
+    id_lookup: IdLookup,
+    /// Whether a push missed the page's revision.
+    is_contended: bool,
     resent: bool,
 }
 
@@ -120,7 +137,8 @@ impl KeyBatch {
             abandoned: Vec::new(),
             reservation_mode: ReservationMode::Together,
             avoided: None,
-            ids_suspect: false,
+            id_lookup: IdLookup::NotDue,
+            is_contended: false,
             resent: false,
         }
     }
@@ -203,7 +221,10 @@ impl KeyBatch {
     }
 
     /// Sets the key's head page. The header may be stale. `None`: the key has no page.
-    pub fn know(&mut self, highest: Option<PageHeader>) {
+    pub fn know(&mut self, mut highest: Option<PageHeader>) {
+        if let Some(page) = highest.as_mut().filter(|_| std::mem::take(&mut self.is_contended)) {
+            page.contended = PUSHES_AFTER_A_MISS;
+        }
         self.highest = Highest::Known(highest);
         self.unsettle();
     }
@@ -229,6 +250,9 @@ impl KeyBatch {
     /// Forgets the head page.
     pub fn forget(&mut self) {
         self.highest = Highest::Unknown;
+        if self.id_lookup == IdLookup::Done {
+            self.id_lookup = IdLookup::NotDue;
+        }
         // The collection may have been replaced as well, so the mark on page 0 is unknown, too.
         self.first = FirstPageState::Unknown;
         self.unsettle();
@@ -256,12 +280,29 @@ impl KeyBatch {
     /// Whether `_id`s of pending items, or their keys in unique indexes, may be stored already.
     #[must_use]
     pub fn ids_are_suspect(&self) -> bool {
-        self.ids_suspect && self.has_work()
+        self.id_lookup == IdLookup::Due && self.has_work()
     }
 
-    /// Sets whether `_id`s of pending items, or their keys in unique indexes, may be stored already.
-    pub fn suspect_ids(&mut self, suspect: bool) {
-        self.ids_suspect = suspect;
+    /// Records that `_id`s of pending items, or their keys in unique indexes, may be stored already.
+    pub fn suspect_ids(&mut self) {
+        self.id_lookup = IdLookup::Due;
+    }
+
+    /// Records that the suspect `_id`s were looked up after the head page was read.
+    pub fn look_up_ids(&mut self) {
+        if self.id_lookup == IdLookup::Due {
+            self.id_lookup = if self.is_lost() {
+                IdLookup::NotDue
+            } else {
+                IdLookup::Done
+            };
+        }
+    }
+
+    /// Whether no page had the `_id`s of the pending items after the head page was read. So the head page has none of
+    /// them while it has the same revision.
+    pub(super) fn ids_are_new(&self) -> bool {
+        self.id_lookup == IdLookup::Done
     }
 
     /// The positions of the items on a page that begins with the item at `from`, if all of them
@@ -384,9 +425,11 @@ impl KeyBatch {
 
     fn learn(&mut self, statement: &InsertStatement, failure: Failure) -> Option<WriteError> {
         match failure {
-            Failure::Miss | Failure::Duplicate | Failure::Violation { .. } | Failure::Invalid(_) => {
-                self.ids_suspect = true;
+            Failure::Miss => {
+                self.is_contended = statement.kind == StatementKind::Push;
+                self.suspect_ids();
             }
+            Failure::Duplicate | Failure::Violation { .. } | Failure::Invalid(_) => self.suspect_ids(),
             Failure::PageTaken | Failure::NotReady => {}
             Failure::NameTaken => self.name_is_taken(),
             Failure::TooLarge(_) | Failure::Incompatible(_) if statement.kind == StatementKind::Push => {

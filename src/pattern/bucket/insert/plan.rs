@@ -14,11 +14,12 @@ use super::item_times::ItemTimes;
 use super::key_batch::{FirstPageState, Highest, KeyBatch, RetryChain};
 use super::member::Member;
 use super::page_name::{CUT_BY, LONE};
+use super::push::Push;
 use super::push_record::RetryNumber;
 use super::statement::{self, InsertStatement, StatementKind};
 use super::{page_capacity, reserve};
 use crate::pattern::bucket::item::{IdSource, Item};
-use crate::pattern::bucket::layout::{self, NewPage, PageHeader, TimeBounds};
+use crate::pattern::bucket::layout::{self, NewPage, PageHeader, Revision, TimeBounds};
 use crate::pattern::shapes::BucketShape;
 
 /// Whether a command may be retried.
@@ -127,12 +128,14 @@ impl<'a> Planner<'a> {
             items.truncate(1);
         }
         let ids = items.iter().filter_map(|position| group.statement_id(*position));
-        let records = record_for.map(|number| number.records_with(ids));
+        let record = record_for.map(|number| number.record(ids));
         let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
         let times = self.times(&chosen, page.newest());
         let count = page.count.saturating_add(length(&items));
         let has_more = group.pending().nth(items.len()).is_some();
         let reserves = (has_more && count >= self.shape.max_items()).then(|| self.mint.nonce());
+        let named = self.named_revision(group, page).filter(|_| reserves.is_none());
+        let revision = named.map_or_else(|| Revision::first(self.mint.nonce()), Revision::next);
         let after = PageHeader {
             count,
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
@@ -141,27 +144,41 @@ impl<'a> Planner<'a> {
             size: page
                 .size
                 .map(|size| size.saturating_add(layout::sum_of_element_bytes(&chosen))),
+            revision: Some(revision),
+            contended: page.contended.saturating_sub(1),
             ..page.clone()
         }
         .with_reservation(reserves);
-        let push = statement::Push {
+        let push = Push {
             items: &chosen,
             times: &times,
             page,
             reserves,
-            records: records.as_deref(),
+            record: record.as_deref(),
         };
         InsertStatement {
             kind: StatementKind::Push,
             group: number,
             id: first_id(group, &items),
-            document: statement::push(self.shape, push),
+            document: match named {
+                Some(named) => push.at_revision(self.shape, named),
+                None => push.with_conditions(self.shape, revision),
+            },
             late: times.late,
             items,
             after,
             closed: None,
             reserves,
         }
+    }
+
+    /// The revision that a push to the page names. `None`: the push has conditions. A push that names the revision
+    /// cannot look for an `_id` on the page. And items may have been deleted from the page since its header was read, so
+    /// such a push cannot demand that the page is full after it.
+    fn named_revision(&self, group: &KeyBatch, page: &PageHeader) -> Option<Revision> {
+        let has_new_ids = !self.shape.item_ids().are_indexed() || group.ids_are_new();
+        page.revision
+            .filter(|_| has_new_ids && page.contended == 0 && page.count > 0)
     }
 
     /// Reserves the page after one that takes no more items.
@@ -263,14 +280,18 @@ impl<'a> Planner<'a> {
         } else if let Some(bytes) = draft.cut_by {
             name = format!("{name}{CUT_BY}{bytes}");
         }
+        let is_full = length(&items) >= self.shape.max_items();
+        let short = draft.has_more && !is_full;
         let new = NewPage {
             id: &name,
             page,
             late: times.late > 0,
-            short: draft.has_more && length(&items) < self.shape.max_items(),
+            short,
             unordered: start.unordered,
             nonce: start.nonce,
             next: start.reserves,
+            // No item is pushed to another page.
+            revision: (!short && !is_full).then(|| Revision::first(self.mint.nonce())),
         };
         let bucket = layout::build(self.shape, new, &chosen);
         let after = PageHeader {
@@ -285,6 +306,8 @@ impl<'a> Planner<'a> {
             next: start.reserves.into_iter().collect(),
             anchor: false,
             size: None,
+            revision: new.revision,
+            contended: 0,
             id: RawBson::String(name),
         };
         InsertStatement {

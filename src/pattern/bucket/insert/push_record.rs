@@ -15,7 +15,7 @@ use bson::Binary;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 
-use crate::command::document::{array_of, as_whole_number, get, get_path, put, single};
+use crate::command::document::{as_whole_number, get, get_path, put, single};
 use crate::pattern::bucket::expression::{call, field, literal};
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{MAX_SIZE, PUSHES, path};
@@ -24,6 +24,8 @@ use crate::pattern::shapes::BucketShape;
 /// The most records on a page. Each push rewrites them. A page that never becomes full, because its items are
 /// deleted, would have ever more of them.
 const MAX_RECORDS: usize = 100;
+/// The same as an argument of `$slice`.
+const NEWEST: i32 = -100;
 
 /// More pages of a key than a command pushes to.
 const MAX_PAGES: i32 = 100_000;
@@ -54,18 +56,15 @@ impl RetryNumber {
         })
     }
 
-    /// The expression for the records of a page after a push that stores the items with these ids.
-    pub(super) fn records_with(&self, items: impl Iterator<Item = i32>) -> RawDocumentBuf {
+    /// The record of a push that stores the items with these ids.
+    pub(super) fn record(&self, items: impl Iterator<Item = i32>) -> RawDocumentBuf {
         let mut record = self.fields();
         let ids = Binary {
             subtype: BinarySubtype::Generic,
             bytes: items.flat_map(i32::to_le_bytes).collect(),
         };
         put(&mut record, IDS, ids);
-        let before = call("$ifNull", field(path::PUSHES).as_str(), RawArrayBuf::new());
-        let all = call("$concatArrays", &before, literal(array_of(&[record])));
-        let newest = i32::try_from(MAX_RECORDS).map_or(i32::MIN, i32::saturating_neg);
-        call("$slice", &all, newest)
+        record
     }
 
     /// Appends the query for the pages of a key on which the command has stored items by pushes: the arguments of a
@@ -130,6 +129,22 @@ impl PushRecords {
     }
 }
 
+/// The expression for the records of a page after a push with this record.
+pub(super) fn records_with(record: &RawDocument) -> RawDocumentBuf {
+    let before = call("$ifNull", field(path::PUSHES).as_str(), RawArrayBuf::new());
+    let new: RawArrayBuf = [record].into_iter().collect();
+    let all = call("$concatArrays", &before, literal(&new));
+    call("$slice", &all, NEWEST)
+}
+
+/// The argument of `$push` that adds a record.
+pub(super) fn add_record(record: &RawDocument) -> RawDocumentBuf {
+    let new: RawArrayBuf = [record].into_iter().collect();
+    let mut added = single("$each", &new);
+    put(&mut added, "$slice", NEWEST);
+    added
+}
+
 /// The push records of a page.
 fn records(page: &RawDocument) -> impl Iterator<Item = &RawDocument> {
     let records = get_path(page, path::PUSHES).and_then(RawBsonRef::as_array);
@@ -148,7 +163,7 @@ fn ids(record: &RawDocument) -> impl Iterator<Item = i32> {
 
 #[cfg(test)]
 mod tests {
-    use bson::{Document, rawdoc};
+    use bson::rawdoc;
 
     use super::*;
 
@@ -163,15 +178,9 @@ mod tests {
 
     /// A page after these pushes.
     fn page(pushes: &[(RetryNumber, &[i32])]) -> RawDocumentBuf {
-        let record = |(number, items): &(RetryNumber, &[i32])| {
-            let expression: Document = (&*number.records_with(items.iter().copied())).try_into().unwrap();
-            let newest = expression.get_array("$slice").unwrap();
-            let all = newest[0].as_document().unwrap().get_array("$concatArrays").unwrap();
-            let new = all[1].as_document().unwrap().get_array("$literal").unwrap();
-            RawDocumentBuf::try_from(new[0].as_document().unwrap()).unwrap()
-        };
+        let record = |(number, items): &(RetryNumber, &[i32])| number.record(items.iter().copied());
         let records: Vec<_> = pushes.iter().map(record).collect();
-        rawdoc! { "_id": 1, "control": { "v": 1, "pushes": array_of(&records) } }
+        rawdoc! { "_id": 1, "control": { "v": 1, "pushes": records.into_iter().collect::<RawArrayBuf>() } }
     }
 
     #[test]

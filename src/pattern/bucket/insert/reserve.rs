@@ -7,7 +7,7 @@ use super::statement::{InsertStatement, StatementKind, as_upsert_that_cannot_ins
 use crate::command::document::{put, single};
 use crate::pattern::bucket::expression::{call, field, literal};
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageHeader, VERSION, path};
+use crate::pattern::bucket::layout::{NO_REVISION, PageHeader, VERSION, path};
 use crate::pattern::shapes::BucketShape;
 
 /// Reserves the page after one that takes no more items. The filter demands all that the next page
@@ -137,6 +137,7 @@ pub(super) fn close(
     }
     let mut marks = single(path::EXCEPTION, true);
     put(&mut marks, path::SHORT, true);
+    put(&mut marks, path::REVISION, NO_REVISION);
     append_as_known(shape, page, &mut query);
     let mut change = single("$set", &marks);
     put(&mut change, "$push", single(path::NEXT, nonce));

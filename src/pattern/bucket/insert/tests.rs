@@ -11,7 +11,7 @@ use crate::command::document::single;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::{FixedMint, Item};
-use crate::pattern::bucket::layout::{PageHeader, path};
+use crate::pattern::bucket::layout::{PageHeader, Revision, path};
 use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 
 fn shape(time: Option<&str>) -> BucketShape {
@@ -104,6 +104,8 @@ fn page(count: u32) -> PageHeader {
         next: Vec::new(),
         anchor: false,
         size: None,
+        revision: None,
+        contended: 0,
     }
 }
 
@@ -227,6 +229,72 @@ fn stored_items_are_found_by_retry_records() {
         rounds(&shape, WriteGuarantee::ExactlyOnce, &mut groups),
         ["page 1_77 3", "page 1_77_1 1"]
     );
+}
+
+fn is_at_revision(statement: &InsertStatement) -> bool {
+    let increments = statement
+        .document
+        .get_document("u")
+        .and_then(|change| change.get_document("$inc"));
+    increments.is_ok_and(|increments| {
+        increments
+            .iter()
+            .flatten()
+            .any(|(path, _)| path.as_str() == "control.revision.0")
+    })
+}
+
+/// Plans a push to a page with one item and a revision.
+fn push_to(shape: &BucketShape, page: PageHeader, numbers: std::ops::Range<i32>, look_up: bool) -> InsertStatement {
+    let mut group = groups(shape, &of_key(numbers)).remove(0);
+    group.suspect_ids();
+    group.know(Some(page));
+    if look_up {
+        group.look_up_ids();
+    }
+    let mut statements = Vec::new();
+    Planner::new(shape, &FixedMint, WriteGuarantee::AtLeastOnce).plan(0, &group, &mut statements);
+    statements.remove(0)
+}
+
+#[test]
+fn a_push_names_the_revision_that_it_may_rely_on() {
+    let shape = shape(None);
+    let revision = Revision::first(5);
+    let known = || PageHeader {
+        revision: Some(revision),
+        ..page(1)
+    };
+    let push = push_to(&shape, known(), 0..1, true);
+    assert!(is_at_revision(&push));
+    assert_eq!(push.after.revision, Some(revision.next()));
+    // It is not known whether the page has the `_id`.
+    assert!(!is_at_revision(&push_to(&shape, known(), 0..1, false)));
+    // The page must be full after the push, because it reserves the next.
+    assert!(!is_at_revision(&push_to(&shape, known(), 0..3, true)));
+    let unknown = push_to(&shape, page(1), 0..1, true);
+    assert!(!is_at_revision(&unknown));
+    assert!(unknown.after.revision.is_some());
+}
+
+#[test]
+fn pushes_after_a_miss_have_conditions() {
+    let shape = shape(None);
+    let mut group = groups(&shape, &of_key(0..1)).remove(0);
+    let known = |contended| PageHeader {
+        revision: Some(Revision::first(5)),
+        contended,
+        ..page(1)
+    };
+    group.know(Some(known(0)));
+    let push = push_to(&shape, known(0), 0..1, true);
+    group.apply(&push, StatementOutcome::Failed(Failure::Miss));
+    group.know(Some(known(0)));
+    let contended = group.highest().unwrap().contended;
+    assert!(contended > 1);
+    let push = push_to(&shape, known(contended), 0..1, true);
+    assert!(!is_at_revision(&push));
+    assert_eq!(push.after.contended, contended - 1);
 }
 
 /// A page had room for some of the items, and no page has the record of the push.
@@ -454,6 +522,13 @@ fn failures_are_distinguished() {
     };
     is(error(66, "immutable", empty()), "Miss");
     is(error(241, "conversion", empty()), "Miss");
+    let sum = "Failed to apply $inc operations to current value ((NumberLong)5) for document {_id: 1}";
+    is(error(2, sum, empty()), "Miss");
+    is(
+        error(28, "Cannot create field '0' in element {revision: 0}", empty()),
+        "Miss",
+    );
+    is(error(28, "Cannot create field 'a' in element {b: 0}", empty()), "Final");
     is(duplicate("control.page"), "PageTaken");
     let mut of_item = single("keyPattern", rawdoc! { "control.v": 1, "history.a": 1 });
     of_item.append(bson::raw::cstr!("keyValue"), rawdoc! { "control.v": 1, "history.a": 1 });

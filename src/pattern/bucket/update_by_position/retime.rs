@@ -15,7 +15,7 @@ use crate::pattern::bucket::expression::{field, literal, of_field};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageHeader, TimeBounds, path};
+use crate::pattern::bucket::layout::{NO_REVISION, PageHeader, TimeBounds, path};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
@@ -108,8 +108,10 @@ fn as_anchor() -> RawDocumentBuf {
 }
 
 fn marking(query: &RawDocument, marks: &RawDocument) -> RawDocumentBuf {
+    let mut values = marks.to_owned();
+    put(&mut values, path::REVISION, NO_REVISION);
     let mut statement = single("q", query);
-    put(&mut statement, "u", single("$set", marks));
+    put(&mut statement, "u", single("$set", &values));
     put(&mut statement, "hint", index::PAGE);
     statement
 }
@@ -158,6 +160,7 @@ pub fn with_any_time(
     for mark in [path::EXCEPTION, path::LATE] {
         put(&mut changes, mark, true);
     }
+    put(&mut changes, path::REVISION, NO_REVISION);
     let mut bounds = single("from", field(path::FROM));
     put(&mut bounds, "to", field(path::TO));
     put(&mut changes, path::KEPT, of_field("$ifNull", path::KEPT, &bounds));

@@ -7,7 +7,7 @@ use super::compare_and_set;
 use super::plan::{Demand, element};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::item_lookup::LocatedItem;
-use crate::pattern::bucket::layout::path;
+use crate::pattern::bucket::layout::{NO_REVISION, path};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
@@ -52,7 +52,9 @@ pub fn with_time(
     let place = single("$or", array_of(&[within, grown]));
     let filter = compare_and_set::filter(shape, found, Demand::Item, false)?;
     let mut statement = single("q", all(&[filter, place]));
-    let mut change = single("$set", single(&element(shape, found), stored));
+    let mut values = single(&element(shape, found), stored);
+    put(&mut values, path::REVISION, NO_REVISION);
+    let mut change = single("$set", &values);
     put(&mut change, "$max", single(path::TO, time));
     put(&mut statement, "u", &change);
     put(&mut statement, "collation", single("locale", "simple"));

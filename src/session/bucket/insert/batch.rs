@@ -163,7 +163,7 @@ impl<'a> InsertBatch<'a> {
         // would end the transaction, so the `_id` is looked up first.
         let look_first = self.in_transaction() || self.pending() > 1;
         if run.shape.item_ids().are_indexed() && look_first {
-            self.groups.iter_mut().for_each(|group| group.suspect_ids(true));
+            self.groups.iter_mut().for_each(KeyBatch::suspect_ids);
         }
     }
 

@@ -120,22 +120,6 @@ struct Found {
 fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
     let groups = || batch.groups.iter().enumerate();
     let mut queries = Vec::new();
-    let unique = run.shape.item_ids().are_indexed();
-    let suspects = groups().filter(|(_, group)| unique && group.ids_are_suspect());
-    let ids: Vec<&RawBson> = suspects.flat_map(|(_, group)| pending_ids(group)).collect();
-    for ids in lookup_parts(&ids, MAX_IN_QUERY, |id| length_of(id.as_raw_bson_ref())) {
-        let mut find = single("find", run.namespace.collection);
-        ids_query(run.shape, ids.iter().copied(), &mut find);
-        find.append(cstr!("batchSize"), BATCH_SIZE);
-        run.context.inherited().append_to_read_of_write(&mut find);
-        queries.push(Query::Ids(find));
-    }
-    for UniqueKeyLookup { index, lookup } in key_lookups(run.shape, batch) {
-        let mut find = lookup.find(run.namespace.collection);
-        find.append(cstr!("batchSize"), BATCH_SIZE);
-        run.context.inherited().append_to_read_of_write(&mut find);
-        queries.push(Query::Keys(find, index));
-    }
     // In a transaction, a statement that makes a page too large would end it.
     let fields = if batch.in_transaction() {
         HeaderFields::WithSize
@@ -163,6 +147,23 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
                 Query::Apart(find, *number)
             })),
         }
+    }
+    // After the head pages: see `KeyBatch::look_up_ids`.
+    let unique = run.shape.item_ids().are_indexed();
+    let suspects = groups().filter(|(_, group)| unique && group.ids_are_suspect());
+    let ids: Vec<&RawBson> = suspects.flat_map(|(_, group)| pending_ids(group)).collect();
+    for ids in lookup_parts(&ids, MAX_IN_QUERY, |id| length_of(id.as_raw_bson_ref())) {
+        let mut find = single("find", run.namespace.collection);
+        ids_query(run.shape, ids.iter().copied(), &mut find);
+        find.append(cstr!("batchSize"), BATCH_SIZE);
+        run.context.inherited().append_to_read_of_write(&mut find);
+        queries.push(Query::Ids(find));
+    }
+    for UniqueKeyLookup { index, lookup } in key_lookups(run.shape, batch) {
+        let mut find = lookup.find(run.namespace.collection);
+        find.append(cstr!("batchSize"), BATCH_SIZE);
+        run.context.inherited().append_to_read_of_write(&mut find);
+        queries.push(Query::Keys(find, index));
     }
     queries
 }
@@ -255,7 +256,7 @@ fn taken(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, found: &Found) ->
             None => earlier.add(batch, placed),
         }
     }
-    batch.groups.iter_mut().for_each(|group| group.suspect_ids(false));
+    batch.groups.iter_mut().for_each(KeyBatch::look_up_ids);
     taken
 }
 

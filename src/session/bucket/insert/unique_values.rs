@@ -152,7 +152,7 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
     }
     refuse(run, batch, without_key);
     if looks_up && !batch.unique.indexes.is_empty() {
-        batch.groups.iter_mut().for_each(|group| group.suspect_ids(true));
+        batch.groups.iter_mut().for_each(KeyBatch::suspect_ids);
     }
     Ok(())
 }
@@ -447,7 +447,7 @@ pub(super) async fn hold_back(run: &mut BucketCommand<'_>, batch: &mut InsertBat
     batch.refuse(refused);
     for placed in &repeated.unclear {
         if let Some(group) = batch.groups.get_mut(placed.group) {
-            group.suspect_ids(true);
+            group.suspect_ids();
         }
     }
     batch.unique.looked_up.extend(repeated.unclear);

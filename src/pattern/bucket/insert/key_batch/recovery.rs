@@ -1,6 +1,6 @@
 //! The items of a batch that an earlier attempt at the command has stored.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use bson::raw::RawBson;
 
@@ -72,7 +72,7 @@ impl KeyBatch {
         recorded: &[(usize, Recorded)],
         pushed: &HashSet<i32>,
     ) -> Result<Vec<usize>, UnknownPush> {
-        let mut found: Vec<usize> = self
+        let mut found: BTreeSet<usize> = self
             .pending()
             .filter(|position| self.is_among(*position, pushed))
             .collect();
@@ -80,7 +80,7 @@ impl KeyBatch {
             match recorded {
                 // Executed while the collection contained plain documents: the statement inserted the item.
                 Recorded::Insert(id) if self.item(*position).is_some_and(|item| item.id() == Some(id)) => {
-                    found.push(*position);
+                    found.insert(*position);
                 }
                 Recorded::Insert(id) if !is_lone(id) => {
                     self.chain = RetryChain::Pages;
@@ -93,14 +93,16 @@ impl KeyBatch {
                 Recorded::Update if self.is_push_recorded(*position) && !self.is_among(*position, pushed) => {
                     return Err(UnknownPush);
                 }
-                Recorded::Insert(_) | Recorded::Update => found.push(*position),
+                Recorded::Insert(_) | Recorded::Update => {
+                    found.insert(*position);
+                }
             }
         }
-        found.retain(|position| {
-            self.members
-                .get(*position)
-                .is_some_and(|member| member.state == ItemState::Pending)
-        });
+        let is_pending = |position: &usize| {
+            let member = self.members.get(*position);
+            member.is_some_and(|member| member.state == ItemState::Pending)
+        };
+        let found: Vec<usize> = found.into_iter().filter(is_pending).collect();
         self.mark(&found, ItemState::Stored);
         self.resent = false;
         self.forget();

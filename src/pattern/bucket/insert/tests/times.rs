@@ -154,7 +154,7 @@ fn page_0_is_marked_before_a_page_behind_it_becomes_late() {
     );
     // Page 0 records the mark itself.
     check_marks(WriteGuarantee::AtLeastOnce, &[40], Some(first), &["push 1_5 1 late"]);
-    let expected = ["push 1_5 1", "mark 1_5 0", "push 1_5 1 late"];
+    let expected = ["mark 1_5 0", "push 1_5 2 late"];
     check_marks(WriteGuarantee::ExactlyOnce, &[60, 55], Some(page(1)), &expected);
 }
 

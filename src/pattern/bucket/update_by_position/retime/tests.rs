@@ -32,6 +32,8 @@ fn highest(page: i32, next: &[i64], anchor: bool) -> PageHeader {
         next: next.to_vec(),
         anchor,
         size: None,
+        revision: None,
+        contended: 0,
     }
 }
 
@@ -110,7 +112,8 @@ fn pages_are_marked_by_their_numbers() {
         id: "5_9".into(),
         ..highest(5, &[], false)
     };
-    let marking = |query: RawDocumentBuf, marks: RawDocumentBuf| {
+    let marking = |query: RawDocumentBuf, mut marks: RawDocumentBuf| {
+        put(&mut marks, "control.revision", 0);
         rawdoc! { "q": query, "u": { "$set": marks }, "hint": "mongoshape_page" }
     };
     let anchor = || rawdoc! { "control.unordered": true, "control.anchor": true };

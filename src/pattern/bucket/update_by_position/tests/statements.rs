@@ -96,7 +96,8 @@ fn time_is_changed_in_place_if_it_stays_in_order() {
             ],
         };
         let unchanged = InPlace::new(rawdoc! {}).filter(&shape(), &found, Demand::Item).unwrap();
-        let set = single(&format!("history.{place}"), stored.clone());
+        let mut set = single(&format!("history.{place}"), stored.clone());
+        put(&mut set, "control.revision", 0);
         let expected = rawdoc! {
             "q": { "$and": [unchanged, { "$or": [within, grown] }] },
             "u": { "$set": set, "$max": { "control.to": at } },
