@@ -66,7 +66,8 @@ pub(super) const PUSHES: &str = "pushes";
 /// Bytes of an array element beside its value: its type and its position.
 const ELEMENT_BYTES: i64 = 16;
 
-/// The version that this build writes and reads.
+/// The version that this build writes and reads. A later layout must set `control.revision` of the pages that it takes
+/// over to another value: a push at a revision does not look at the version.
 pub const VERSION: i32 = 1;
 
 /// Paths inside `control`.
@@ -149,6 +150,21 @@ pub struct PageHeader {
 }
 
 impl PageHeader {
+    /// The fields of `control` that a header is read from.
+    pub(super) const FIELDS: [&str; 11] = [
+        "v",
+        "page",
+        "bytes",
+        "to",
+        "short",
+        "late",
+        "unordered",
+        "revision",
+        "nonce",
+        "next",
+        "anchor",
+    ];
+
     /// Reads the header of a bucket, with or without its items. `None` if the document is not a
     /// bucket of this layout version.
     #[must_use]

@@ -100,8 +100,10 @@ fn insert_and_delete_skip_a_page_of_another_layout() -> Result<()> {
         })?;
         sides.alike(&insert(&[1, 4, 7]))?;
         let database = sides.shaped_database();
+        // A layout must change the revision of a page that it takes over.
+        let later = doc! { "control.v": 2, "control.revision": 0 };
         sides.plain.command_ok(&doc! {
-            "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": { "control.v": 2 } } }], "$db": &database,
+            "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": later } }], "$db": &database,
         })?;
         let before = sides.buckets()?;
         for command in [

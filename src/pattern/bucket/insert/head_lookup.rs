@@ -3,10 +3,9 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{array_of, get, put, single};
-use crate::pattern::bucket::expression::{call, field};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::{Key, is_value_under_in};
-use crate::pattern::bucket::layout::{PUSHES, PageHeader, SIZE, path};
+use crate::pattern::bucket::layout::{PageHeader, SIZE, path};
 use crate::pattern::shapes::BucketShape;
 
 /// The most keys in one query.
@@ -83,18 +82,16 @@ pub fn head_pages(shape: &BucketShape, field: &str, keys: &RawArrayBuf, fields: 
     ])
 }
 
-/// The expression for the `control` of a page, without push records.
+/// The expression for the page header's fields in `control`.
 fn control(fields: HeaderFields) -> RawDocumentBuf {
-    let mut without = single("field", PUSHES);
-    put(&mut without, "input", field(BucketShape::CONTROL));
-    let stored = single("$unsetField", without);
-    match fields {
-        HeaderFields::Stored => stored,
-        HeaderFields::WithSize => {
-            let size = single(SIZE, single("$bsonSize", "$$ROOT"));
-            call("$mergeObjects", &stored, &size)
-        }
+    let mut control = RawDocumentBuf::new();
+    for name in PageHeader::FIELDS {
+        put(&mut control, name, format!("${}.{name}", BucketShape::CONTROL));
     }
+    if fields == HeaderFields::WithSize {
+        put(&mut control, SIZE, single("$bsonSize", "$$ROOT"));
+    }
+    control
 }
 
 /// Appends the query for the head page of the item's key: the arguments of a `find`, without the

@@ -14,7 +14,7 @@ use super::item_times::ItemTimes;
 use super::key_batch::{FirstPageState, Highest, KeyBatch, RetryChain};
 use super::member::Member;
 use super::page_name::{CUT_BY, LONE};
-use super::push::Push;
+use super::push::{Demand, Push};
 use super::push_record::RetryNumber;
 use super::statement::{self, InsertStatement, StatementKind};
 use super::{page_capacity, reserve};
@@ -134,8 +134,16 @@ impl<'a> Planner<'a> {
         let count = page.count.saturating_add(length(&items));
         let has_more = group.pending().nth(items.len()).is_some();
         let reserves = (has_more && count >= self.shape.max_items()).then(|| self.mint.nonce());
-        let named = self.named_revision(group, page).filter(|_| reserves.is_none());
-        let revision = named.map_or_else(|| Revision::first(self.mint.nonce()), Revision::next);
+        let new = Revision::first(self.mint.nonce());
+        let demand = match page.revision {
+            _ if page.contended > 0 => Demand::Room,
+            Some(revision) => Demand::Revision(revision),
+            None => Demand::Header,
+        };
+        let named = page.revision.filter(|_| {
+            let has_new_ids = !self.shape.item_ids().are_indexed() || group.ids_are_new();
+            page.contended == 0 && page.count > 0 && has_new_ids && reserves.is_none()
+        });
         let after = PageHeader {
             count,
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
@@ -144,7 +152,10 @@ impl<'a> Planner<'a> {
             size: page
                 .size
                 .map(|size| size.saturating_add(layout::sum_of_element_bytes(&chosen))),
-            revision: Some(revision),
+            revision: match named {
+                Some(named) => Some(named.next()),
+                None => Some(new).filter(|_| demand != Demand::Room),
+            },
             contended: page.contended.saturating_sub(1),
             ..page.clone()
         }
@@ -162,7 +173,7 @@ impl<'a> Planner<'a> {
             id: first_id(group, &items),
             document: match named {
                 Some(named) => push.at_revision(self.shape, named),
-                None => push.with_conditions(self.shape, revision),
+                None => push.with_conditions(self.shape, demand, new),
             },
             late: times.late,
             items,
@@ -170,15 +181,6 @@ impl<'a> Planner<'a> {
             closed: None,
             reserves,
         }
-    }
-
-    /// The revision that a push to the page names. `None`: the push has conditions. A push that names the revision
-    /// cannot look for an `_id` on the page. And items may have been deleted from the page since its header was read, so
-    /// such a push cannot demand that the page is full after it.
-    fn named_revision(&self, group: &KeyBatch, page: &PageHeader) -> Option<Revision> {
-        let has_new_ids = !self.shape.item_ids().are_indexed() || group.ids_are_new();
-        page.revision
-            .filter(|_| has_new_ids && page.contended == 0 && page.count > 0)
     }
 
     /// Reserves the page after one that takes no more items.

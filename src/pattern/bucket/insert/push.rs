@@ -1,8 +1,8 @@
 //! Pushes: statements that append items to the open page of a key. There are two kinds.
 //!
-//! A push *with conditions* is a pipeline that demands of the page what it relies on. It succeeds after other clients'
-//! pushes, if the page still has room. A push *at a revision* has update operators and no conditions. It costs mongod
-//! about 60 % of the former, and misses if the page has another [revision](Revision).
+//! A push *with conditions* is a pipeline that demands of the page what it relies on ([`Demand`]). A push *at a revision*
+//! has update operators and no conditions. It costs mongod about 60 % of the former, and misses if the page has another
+//! [revision](Revision).
 
 use bson::raw::{BindRawBsonRef, RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
@@ -28,10 +28,21 @@ pub(super) struct Push<'a> {
     pub(super) record: Option<&'a RawDocument>,
 }
 
+/// The conditions of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Demand {
+    /// The page has this revision.
+    Revision(Revision),
+    /// The page has the known header, and no revision is known.
+    Header,
+    /// The page has room, also after pushes of other clients. The header after the push is not known.
+    Room,
+}
+
 impl Push<'_> {
-    /// The push with conditions. Sets this revision, and reserves the next page if the push has a reservation.
-    pub(super) fn with_conditions(self, shape: &BucketShape, revision: Revision) -> RawDocumentBuf {
-        let mut choice = single("if", conditions(shape, self));
+    /// The push with conditions. Sets a new revision, and reserves the next page if the push has a reservation.
+    pub(super) fn with_conditions(self, shape: &BucketShape, demand: Demand, new: Revision) -> RawDocumentBuf {
+        let mut choice = single("if", conditions(shape, self, demand));
         put(&mut choice, "then", field(shape.items()));
         put(&mut choice, "else", miss());
         let mut changes = RawDocumentBuf::new();
@@ -42,7 +53,7 @@ impl Push<'_> {
         for (field, more) in self.sums(shape) {
             put(&mut changes, field, of_field("$add", field, more));
         }
-        put(&mut changes, path::REVISION, literal(revision.stored()));
+        put(&mut changes, path::REVISION, literal(new.stored()));
         if let Some(bounds) = self.times.bounds {
             put(&mut changes, path::FROM, of_field("$min", path::FROM, bounds.from()));
             put(&mut changes, path::TO, of_field("$max", path::TO, bounds.to()));
@@ -124,31 +135,45 @@ fn by_id(page: &PageHeader) -> RawDocumentBuf {
     }
 }
 
-/// Whether the page is the one that was read, and has room for the items. Another page may have
-/// been begun under the same name after the page was removed.
-fn conditions(shape: &BucketShape, push: Push<'_>) -> RawDocumentBuf {
+fn conditions(shape: &BucketShape, push: Push<'_>, demand: Demand) -> RawDocumentBuf {
+    let mut conditions = match demand {
+        Demand::Revision(revision) => vec![of_field("$eq", path::REVISION, literal(revision.stored()))],
+        Demand::Header => as_read(shape, push),
+        Demand::Room => has_room(shape, push),
+    };
+    if push.reserves.is_some() {
+        // The page must be full after the push, and items may have been deleted.
+        conditions.push(of_field("$eq", shape.count(), i64::from(push.page.count)));
+    }
+    if shape.item_ids().are_indexed() {
+        conditions.push(holds_none(shape, push.items));
+    }
+    single("$and", array_of(&conditions))
+}
+
+/// Whether the page has the header that was read: no item was pushed since, and no time changed.
+fn as_read(shape: &BucketShape, push: Push<'_>) -> Vec<RawDocumentBuf> {
     let Push { items, times, page, .. } = push;
-    let reserves = push.reserves.is_some();
+    let mut conditions = is_page(shape, push);
+    conditions.push(of_field("$eq", shape.count(), i64::from(page.count)));
+    conditions.push(of_field("$eq", path::BYTES, page.bytes));
+    if shape.time().is_some() {
+        conditions.extend(assumed(items, times, page));
+        conditions.extend(assumed_header(times, page));
+    }
+    conditions
+}
+
+/// Whether the page has room for the items.
+fn has_room(shape: &BucketShape, push: Push<'_>) -> Vec<RawDocumentBuf> {
+    let Push { items, times, page, .. } = push;
+    let mut conditions = is_page(shape, push);
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());
-    let mut conditions = vec![
-        of_field("$eq", path::VERSION, VERSION),
-        of_field("$eq", path::PAGE, page.page),
-    ];
-    let lifted = items.first().map(|item| item.key().lifted()).unwrap_or_default();
-    for (field, value) in shape.key().iter().zip(lifted) {
-        conditions.push(match value {
-            Some(value) => of_field("$eq", field, literal(value)),
-            None => is_missing(field),
-        });
-    }
-    conditions.push(is_missing(path::SHORT));
     if bytes <= max_bytes {
         let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let room = i64::from(shape.max_items()).saturating_sub(count);
-        // A page with a reservation must be full after the push.
-        let operator = if reserves { "$eq" } else { "$lte" };
-        conditions.push(of_field(operator, shape.count(), room));
+        conditions.push(of_field("$lte", shape.count(), room));
         let room = max_bytes.saturating_sub(bytes);
         conditions.push(of_field("$lte", path::BYTES, room));
     } else {
@@ -156,16 +181,31 @@ fn conditions(shape: &BucketShape, push: Push<'_>) -> RawDocumentBuf {
         // it.
         conditions.push(of_field("$eq", shape.count(), 0));
     }
-    if shape.item_ids().are_indexed() {
-        conditions.push(holds_none(shape, items));
-    }
     if shape.time().is_some() {
         conditions.extend(assumed(items, times, page));
-        if reserves {
+        if push.reserves.is_some() {
             conditions.extend(assumed_header(times, page));
         }
     }
-    single("$and", array_of(&conditions))
+    conditions
+}
+
+/// Whether the page is the one that was read, and is not closed. Another page may have been begun under the same name
+/// after the page was removed.
+fn is_page(shape: &BucketShape, push: Push<'_>) -> Vec<RawDocumentBuf> {
+    let mut conditions = vec![
+        of_field("$eq", path::VERSION, VERSION),
+        of_field("$eq", path::PAGE, push.page.page),
+    ];
+    let lifted = push.items.first().map(|item| item.key().lifted()).unwrap_or_default();
+    for (field, value) in shape.key().iter().zip(lifted) {
+        conditions.push(match value {
+            Some(value) => of_field("$eq", field, literal(value)),
+            None => is_missing(field),
+        });
+    }
+    conditions.push(is_missing(path::SHORT));
+    conditions
 }
 
 /// Whether the page holds none of the items' `_id`s. A unique index does not compare elements of

@@ -272,6 +272,7 @@ fn a_push_names_the_revision_that_it_may_rely_on() {
     assert!(!is_at_revision(&push_to(&shape, known(), 0..1, false)));
     // The page must be full after the push, because it reserves the next.
     assert!(!is_at_revision(&push_to(&shape, known(), 0..3, true)));
+    // It demands the known header, so the header after it is known, and its revision.
     let unknown = push_to(&shape, page(1), 0..1, true);
     assert!(!is_at_revision(&unknown));
     assert!(unknown.after.revision.is_some());
@@ -295,6 +296,8 @@ fn pushes_after_a_miss_have_conditions() {
     let push = push_to(&shape, known(contended), 0..1, true);
     assert!(!is_at_revision(&push));
     assert_eq!(push.after.contended, contended - 1);
+    // Other pushes may have come before.
+    assert_eq!(push.after.revision, None);
 }
 
 /// A page had room for some of the items, and no page has the record of the push.

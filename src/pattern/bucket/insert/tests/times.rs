@@ -19,13 +19,21 @@ fn late_items_mark_their_page() {
     check(&shape, WriteGuarantee::AtLeastOnce, &documents, None, &expected);
 }
 
+/// A page to which another proxy pushes, too. Pushes do not demand that it has the known header.
+fn contended(count: u32) -> PageHeader {
+    PageHeader {
+        contended: 9,
+        ..page(count)
+    }
+}
+
 #[test]
 fn a_push_demands_what_it_assumes() {
     let shape = shape(Some("t"));
     let at = |id: i32, seconds: i64| rawdoc! { "_id": id, "k": 1, "t": DateTime::from_millis(seconds * 1000) };
     let mut groups = groups(&shape, &[at(1, 7), at(2, 8)]);
     let to = Some(DateTime::from_millis(7500));
-    groups[0].know(Some(PageHeader { to, ..page(1) }));
+    groups[0].know(Some(PageHeader { to, ..contended(1) }));
     assert_eq!(
         step(&shape, WriteGuarantee::AtLeastOnce, &mut groups)[0].kind,
         StatementKind::Mark
@@ -52,9 +60,9 @@ fn a_push_demands_what_it_assumes() {
         { "$eq": [{ "$type": "$control.short" }, "missing"] },
         { "$lte": ["$count", 1_i64] },
         { "$lte": ["$control.bytes", 1024_i64 - 2 * 25] },
-        { "$eq": [{ "$setIntersection": ["$history._id", { "$literal": [1, 2] }] }, []] },
         { "$gt": ["$control.to", DateTime::from_millis(7000)] },
         { "$eq": ["$control.nonce", 7_i64] },
+        { "$eq": [{ "$setIntersection": ["$history._id", { "$literal": [1, 2] }] }, []] },
     ] };
     assert_eq!(chosen.get_document("if").unwrap(), &*guard);
     assert!(set.get_bool(path::LATE).unwrap());
@@ -81,7 +89,7 @@ fn an_item_without_a_date_opens_the_bounds_and_nothing_is_assumed_of_a_late_page
     let at = |seconds: i64| DateTime::from_millis(seconds * 1000);
     let dated = PageHeader {
         to: Some(at(5)),
-        ..page(1)
+        ..contended(1)
     };
     let (set, after) = pushed(dated.clone(), RawBson::Int32(7));
     assert_eq!(
@@ -226,7 +234,7 @@ fn a_push_that_reserves_requires_the_known_marks() {
         .collect();
     for (items, reserves) in [(&items[..2], false), (&items[..], true)] {
         let mut groups = groups(&shape, items);
-        groups[0].know(Some(page(1)));
+        groups[0].know(Some(contended(1)));
         let mut statements = Vec::new();
         Planner::new(&shape, &FixedMint, WriteGuarantee::AtLeastOnce).plan(0, &groups[0], &mut statements);
         assert_eq!(statements[0].kind, StatementKind::Push);
@@ -267,9 +275,12 @@ fn mark_is_sent_again_if_the_cached_state_was_stale() {
 #[test]
 fn after_an_empty_page_with_predecessors_times_may_not_ascend() {
     let time = RawBson::DateTime(DateTime::from_millis(5000));
-    let (set, after) = pushed(page(0), time.clone());
+    let (set, after) = pushed(contended(0), time.clone());
     assert!(after.late && set.contains_key(path::LATE) && !assumes_times(&set));
-    let first = PageHeader { page: 0, ..page(0) };
+    let first = PageHeader {
+        page: 0,
+        ..contended(0)
+    };
     let (set, after) = pushed(first, time);
     assert!(!after.late && !set.contains_key(path::LATE) && assumes_times(&set));
 }

@@ -5,6 +5,8 @@ use bson::DateTime;
 use bson::raw::RawArrayBuf;
 
 use super::*;
+use crate::command::document::put;
+use crate::pattern::bucket::layout::PageHeader;
 
 fn at(seconds: i64) -> DateTime {
     DateTime::from_millis(seconds * 1000)
@@ -253,7 +255,10 @@ fn head_pages_of_the_keys_are_queried_before_a_backward_scan() {
         let query = SortedQuery::of(&shape(), &find(&keys, sort)).unwrap();
         query.scan_of_time_bounds(&shape()).unwrap().head_pages(&shape(), "c")
     };
-    let control = rawdoc! { "$unsetField": { "field": "pushes", "input": "$control" } };
+    let mut control = RawDocumentBuf::new();
+    for name in PageHeader::FIELDS {
+        put(&mut control, name, format!("$control.{name}"));
+    }
     let page = rawdoc! { "_id": "$_id", "k": "$k", "count": "$count", "control": control };
     let expected = rawdoc! {
         "aggregate": "c",
