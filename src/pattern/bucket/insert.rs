@@ -4,8 +4,7 @@
 //! statement is executed completely or changes nothing:
 //!
 //! * *push* appends as many items as fit to the open page, if the page is in the assumed state.
-//!   Otherwise an expression in the statement fails (error 241), so that a miss is not a silent
-//!   `n: 0`.
+//!   Otherwise the statement fails, so that a miss is not a silent `n: 0`: see `push`.
 //! * *close* marks a page `short` that has no room for the next item. It is an upsert that cannot
 //!   insert, so a miss is error 66.
 //! * *reserve* records the next page on a page that takes no more items. No page is begun without a
