@@ -16,6 +16,7 @@ mod long_values;
 mod majority_reads;
 mod page_reservation;
 mod parallel_arrays;
+mod shared_pages;
 mod time_changes;
 mod time_limits;
 mod transactions;
