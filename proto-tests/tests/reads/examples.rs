@@ -1,6 +1,6 @@
 //! The example of the bucket pattern from MongoDB's documentation: the trades of three customers.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use mongodb::Collection;
 use proto_tests::{Proxy, ProxyOptions, client, database_name, mongod, raw};
@@ -28,10 +28,16 @@ impl Setup {
             .collection("trades"))
     }
 
-    /// What mongod holds, in order of `_id`.
+    /// The pages in the order of `_id`, without their revisions, which are random.
     fn stored(&self) -> Result<Vec<Document>> {
         let mut connection = raw::Connection::open(mongod::shared().address())?;
-        connection.all(&doc! { "find": "trades", "sort": { "_id": 1 }, "$db": &self.database })
+        let mut pages = connection.all(&doc! { "find": "trades", "sort": { "_id": 1 }, "$db": &self.database })?;
+        for page in &mut pages {
+            let revision = page.get_document_mut("control")?.remove("revision");
+            let numbers = revision.as_ref().and_then(Bson::as_array).map(Vec::len);
+            ensure!(numbers == Some(4), "the page has no revision: {revision:?}");
+        }
+        Ok(pages)
     }
 }
 
