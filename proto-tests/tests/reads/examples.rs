@@ -34,8 +34,7 @@ impl Setup {
         let mut pages = connection.all(&doc! { "find": "trades", "sort": { "_id": 1 }, "$db": &self.database })?;
         for page in &mut pages {
             let revision = page.get_document_mut("control")?.remove("revision");
-            let numbers = revision.as_ref().and_then(Bson::as_array).map(Vec::len);
-            ensure!(numbers == Some(4), "the page has no revision: {revision:?}");
+            ensure!(revision.is_some(), "the page has no revision: {page}");
         }
         Ok(pages)
     }

@@ -24,7 +24,7 @@ const KEYS: i32 = 4;
 
 /// The commands of each client.
 fn commands() -> i64 {
-    if is_full("MONGOSHAPE_CRASHES") { 1500 } else { 150 }
+    if is_full("MONGOSHAPE_CRASHES") { 1500 } else { 80 }
 }
 
 /// A client and its items, by `_id`.
