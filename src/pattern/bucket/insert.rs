@@ -28,7 +28,8 @@
 //!   items of the batch are stored. So of two attempts at one item only one is executed, and the stored items
 //!   of a batch are those that a chain of statements from its beginning covers.
 //! * mongod's record distinguishes an update from an insert, and has the `_id` of the insert. A push records its
-//!   items on the page, see [`RetryNumber`]. A page has as many items as `KeyBatch::extent` computes, from the command and from the
+//!   items on the page, see [`RetryNumber`].
+//! * A page has as many items as `KeyBatch::extent` computes, from the command and from the
 //!   `max_bytes` of the attempt that began the chain's first page. That `max_bytes` is in the
 //!   page's name (`CUT_BY`). If some of those items may not be stored, the page has one item, and
 //!   its name records that (`LONE`).

@@ -145,7 +145,7 @@ pub struct PageHeader {
     pub size: Option<i64>,
     /// The page's revision, if it has one.
     pub revision: Option<Revision>,
-    /// The number of pushes that will not name the revision, because another proxy has pushed to the page. Not stored.
+    /// The number of next pushes that only demand room, because another proxy has pushed to the page. Not stored.
     pub contended: u32,
 }
 

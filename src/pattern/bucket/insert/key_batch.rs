@@ -33,8 +33,8 @@ pub(super) enum FirstPageState {
     Marked,
 }
 
-/// Pushes to a page without a revision after a push has missed it. Another proxy pushes to the page, and each miss costs
-/// a round trip.
+/// The pushes that only demand room after a push has missed: another proxy pushes to the page, and each miss costs a
+/// round trip.
 const PUSHES_AFTER_A_MISS: u32 = 32;
 
 /// The reservation of a page that is not begun yet.
@@ -104,7 +104,7 @@ pub struct KeyBatch {
     /// The `_id` of a page to which no item is added.
     avoided: Option<RawBson>,
     id_lookup: IdLookup,
-    /// Whether a push missed the page's revision.
+    /// Whether a push missed its page. The next header of the key's head page records it.
     is_contended: bool,
     resent: bool,
 }
@@ -289,7 +289,7 @@ impl KeyBatch {
     }
 
     /// Records that the suspect `_id`s were looked up after the head page was read.
-    pub fn look_up_ids(&mut self) {
+    pub fn record_id_lookup(&mut self) {
         if self.id_lookup == IdLookup::Due {
             self.id_lookup = if self.is_lost() {
                 IdLookup::NotDue

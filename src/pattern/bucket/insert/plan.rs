@@ -134,7 +134,7 @@ impl<'a> Planner<'a> {
         let count = page.count.saturating_add(length(&items));
         let has_more = group.pending().nth(items.len()).is_some();
         let reserves = (has_more && count >= self.shape.max_items()).then(|| self.mint.nonce());
-        let new = Revision::first(self.mint.nonce());
+        let random = self.mint.nonce();
         let demand = match page.revision {
             _ if page.contended > 0 => Demand::Room,
             Some(revision) => Demand::Revision(revision),
@@ -144,6 +144,7 @@ impl<'a> Planner<'a> {
             let has_new_ids = !self.shape.item_ids().are_indexed() || group.ids_are_new();
             page.contended == 0 && page.count > 0 && has_new_ids && reserves.is_none()
         });
+        let next = named.map_or_else(|| Revision::first(random), |named| named.next(random));
         let after = PageHeader {
             count,
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
@@ -152,10 +153,7 @@ impl<'a> Planner<'a> {
             size: page
                 .size
                 .map(|size| size.saturating_add(layout::sum_of_element_bytes(&chosen))),
-            revision: match named {
-                Some(named) => Some(named.next()),
-                None => Some(new).filter(|_| demand != Demand::Room),
-            },
+            revision: Some(next).filter(|_| named.is_some() || demand != Demand::Room),
             contended: page.contended.saturating_sub(1),
             ..page.clone()
         }
@@ -172,8 +170,8 @@ impl<'a> Planner<'a> {
             group: number,
             id: first_id(group, &items),
             document: match named {
-                Some(named) => push.at_revision(self.shape, named),
-                None => push.with_conditions(self.shape, demand, new),
+                Some(named) => push.at_revision(self.shape, named, next),
+                None => push.with_conditions(self.shape, demand, next),
             },
             late: times.late,
             items,

@@ -73,8 +73,8 @@ impl Push<'_> {
         self.upsert(array_of(&[single("$set", &changes)]))
     }
 
-    /// The push at this revision, and the page has the next one then. `$setOnInsert` fails if there is no page.
-    pub(super) fn at_revision(self, shape: &BucketShape, revision: Revision) -> RawDocumentBuf {
+    /// The push at this revision, after which the page has the next one. `$setOnInsert` fails if there is no page.
+    pub(super) fn at_revision(self, shape: &BucketShape, revision: Revision, next: Revision) -> RawDocumentBuf {
         let mut pushed = single(shape.items(), single("$each", self.elements()));
         if let Some(record) = self.record {
             put(&mut pushed, path::PUSHES, add_record(record));
@@ -85,7 +85,7 @@ impl Push<'_> {
         }
         revision.append_increments(&mut increments);
         let mut values = RawDocumentBuf::new();
-        revision.next().append_values(&mut values);
+        next.append_values(&mut values);
         self.append_marks(&mut values);
         let mut change = single("$push", &pushed);
         put(&mut change, "$inc", &increments);

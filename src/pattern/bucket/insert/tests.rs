@@ -10,7 +10,7 @@ use super::*;
 use crate::command::document::single;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::index;
-use crate::pattern::bucket::item::{FixedMint, Item};
+use crate::pattern::bucket::item::{FixedMint, IdSource as _, Item};
 use crate::pattern::bucket::layout::{PageHeader, Revision, path};
 use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 
@@ -250,7 +250,7 @@ fn push_to(shape: &BucketShape, page: PageHeader, numbers: std::ops::Range<i32>,
     group.suspect_ids();
     group.know(Some(page));
     if look_up {
-        group.look_up_ids();
+        group.record_id_lookup();
     }
     let mut statements = Vec::new();
     Planner::new(shape, &FixedMint, WriteGuarantee::AtLeastOnce).plan(0, &group, &mut statements);
@@ -267,7 +267,7 @@ fn a_push_names_the_revision_that_it_may_rely_on() {
     };
     let push = push_to(&shape, known(), 0..1, true);
     assert!(is_at_revision(&push));
-    assert_eq!(push.after.revision, Some(revision.next()));
+    assert_eq!(push.after.revision, Some(revision.next(FixedMint.nonce())));
     // It is not known whether the page has the `_id`.
     assert!(!is_at_revision(&push_to(&shape, known(), 0..1, false)));
     // The page must be full after the push, because it reserves the next.

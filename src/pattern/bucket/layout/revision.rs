@@ -9,8 +9,8 @@
 //! revision `r`. The same push sets the other pair to the next revision. Its own pair then is `[MAX, MAX]`, and any
 //! addition to it fails.
 //!
-//! The first revision of a page is random: another page may have been begun under the same `_id`. A statement that
-//! changes what pushes rely on sets the field to 0. No operator reaches an array element in a number, so then each push
+//! Each revision is random. An ascending one could come twice: another page may be begun under the same `_id`, and a
+//! server may lose its last writes. A statement that changes what pushes rely on sets the field to 0. No operator reaches an array element in a number, so then each push
 //! that names a revision fails. The next push has conditions, and sets a new random revision.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf};
@@ -34,8 +34,7 @@ impl Revision {
     #[must_use]
     pub fn first(random: i64) -> Self {
         Self {
-            // So many pushes follow that the number stays below the greatest.
-            number: random & (i64::MAX >> 1),
+            number: of_random(random),
             is_second: false,
         }
     }
@@ -71,11 +70,11 @@ impl Revision {
         pairs.into_iter().flatten().collect()
     }
 
-    /// The revision after a push that names this one.
+    /// The revision after a push that names this one. `random` as in [`first`](Self::first).
     #[must_use]
-    pub fn next(self) -> Self {
+    pub fn next(self, random: i64) -> Self {
         Self {
-            number: self.number.saturating_add(1),
+            number: of_random(random),
             is_second: !self.is_second,
         }
     }
@@ -105,6 +104,11 @@ impl Revision {
     }
 }
 
+/// The number of a revision. The greatest number would be equal to a used pair.
+fn of_random(random: i64) -> i64 {
+    random & (i64::MAX >> 1)
+}
+
 /// The value of `control.revision` of a new page.
 pub(super) fn of_new_page(revision: Option<Revision>) -> RawBson {
     revision.map_or(RawBson::Int32(NO_REVISION), |revision| revision.stored().into())
@@ -115,7 +119,7 @@ mod tests {
     use super::*;
 
     /// The numbers after a push that names this revision. `None`: mongod refuses the push.
-    fn after_push(stored: &RawArrayBuf, named: Revision) -> Option<RawArrayBuf> {
+    fn after_push(stored: &RawArrayBuf, named: Revision, next: Revision) -> Option<RawArrayBuf> {
         let mut numbers: Vec<i64> = stored.into_iter().flatten().filter_map(as_whole_number).collect();
         let place = |path: &str| path.rsplit('.').next().unwrap().parse::<usize>().unwrap();
         let mut increments = RawDocumentBuf::new();
@@ -125,7 +129,7 @@ mod tests {
             *number = number.checked_add(as_whole_number(more)?)?;
         }
         let mut values = RawDocumentBuf::new();
-        named.next().append_values(&mut values);
+        next.append_values(&mut values);
         for (path, value) in values.iter().flatten() {
             numbers[place(path.as_str())] = as_whole_number(value)?;
         }
@@ -138,30 +142,25 @@ mod tests {
 
     #[test]
     fn only_a_push_with_the_current_revision_succeeds() {
-        for random in [0, 1, 77, i64::MAX, i64::MIN, -1] {
-            let first = Revision::first(random);
-            let mut page = first.stored();
-            let mut current = first;
-            for _ in 0..5 {
-                assert_eq!(parse(&page), Some(current));
-                for other in [
-                    Revision::first(random.wrapping_add(3)),
-                    Revision::first(5),
-                    current.next(),
-                    Revision {
-                        is_second: !current.is_second,
-                        ..current
-                    },
-                ] {
-                    assert!(
-                        other == current || after_push(&page, other).is_none(),
-                        "{other:?} {page:?}"
-                    );
-                }
-                page = after_push(&page, current).unwrap();
-                assert_eq!(after_push(&page, current).map(|_| ()), None);
-                current = current.next();
+        let numbers = [0, 1, 77, i64::MAX, i64::MIN, -1, 0];
+        let mut current = Revision::first(5);
+        let mut page = current.stored();
+        for random in numbers {
+            assert_eq!(parse(&page), Some(current));
+            let next = current.next(random);
+            for other in numbers
+                .map(Revision::first)
+                .into_iter()
+                .flat_map(|first| [first, first.next(random)])
+            {
+                assert!(
+                    other == current || after_push(&page, other, next).is_none(),
+                    "{other:?} {page:?}"
+                );
             }
+            page = after_push(&page, current, next).unwrap();
+            assert!(next == current || after_push(&page, current, next).is_none());
+            current = next;
         }
     }
 

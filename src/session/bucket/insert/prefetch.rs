@@ -148,7 +148,7 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
             })),
         }
     }
-    // After the head pages: see `KeyBatch::look_up_ids`.
+    // After the head pages: see `KeyBatch::record_id_lookup`.
     let unique = run.shape.item_ids().are_indexed();
     let suspects = groups().filter(|(_, group)| unique && group.ids_are_suspect());
     let ids: Vec<&RawBson> = suspects.flat_map(|(_, group)| pending_ids(group)).collect();
@@ -256,7 +256,7 @@ fn taken(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, found: &Found) ->
             None => earlier.add(batch, placed),
         }
     }
-    batch.groups.iter_mut().for_each(KeyBatch::look_up_ids);
+    batch.groups.iter_mut().for_each(KeyBatch::record_id_lookup);
     taken
 }
 
