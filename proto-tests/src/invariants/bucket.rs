@@ -26,7 +26,8 @@ pub(super) fn check(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut
     }
 }
 
-/// 0, or two pairs of which one has the greatest int64 as its sum. Earlier versions recorded nothing.
+/// The revision is 0 or an array of two pairs. The numbers of exactly one pair add up to the greatest int64. Pages of
+/// earlier versions have no revision.
 fn check_revision(bucket: &RawDocument, report: &mut impl FnMut(String)) {
     let is_revision = |revision: RawBsonRef<'_>| {
         let Some(array) = revision.as_array() else {

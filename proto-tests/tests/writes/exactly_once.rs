@@ -15,4 +15,5 @@ mod push_records;
 mod races;
 mod removals;
 mod resent;
+mod two_proxies;
 mod writers;

@@ -89,8 +89,8 @@ impl<'a> BucketCommand<'a> {
 
     /// On pages, only the first item of a statement has a record.
     async fn stored_on_pages(&mut self, former: &FormerCollection) -> Result<EarlierAttempt, RunError> {
-        let earlier = EarlierInsert::find(self, &former.name).await?;
-        let pushed = earlier.pushed.clone();
+        let mut earlier = EarlierInsert::find(self, &former.name).await?;
+        let pushed = std::mem::take(&mut earlier.pushed);
         match earlier.stored(self, &pushed) {
             Ok(stored) => self.stored(stored),
             Err(error) => Ok(EarlierAttempt::Unknown(error)),
@@ -101,6 +101,10 @@ impl<'a> BucketCommand<'a> {
     /// items in different ways. An item that only one division contains was stored if it exists.
     async fn stored_on_either(&mut self, converted: ConvertedCollection<'a>) -> Result<EarlierAttempt, RunError> {
         let kept = EarlierInsert::find(self, &converted.former.name).await?;
+        // Under either shape, each item may be the first of a statement. So the other shape has no records either.
+        if kept.is_empty() {
+            return Ok(EarlierAttempt::None);
+        }
         let kept_shape = std::mem::replace(&mut self.shape, converted.shape);
         let current = EarlierInsert::find(self, self.namespace.collection).await;
         self.shape = kept_shape;

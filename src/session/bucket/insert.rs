@@ -104,6 +104,11 @@ impl<'a> EarlierInsert<'a> {
         })
     }
 
+    /// Whether mongod has no retry record of the command.
+    pub(super) fn is_empty(&self) -> bool {
+        self.executed.values().all(Vec::is_empty)
+    }
+
     /// The client's indexes of the items that the attempt stored. `pushed` are the ids of the items in push records.
     pub(super) fn stored(mut self, run: &BucketCommand<'_>, pushed: &HashSet<i32>) -> Result<Vec<usize>, CommandError> {
         retry_recovery::take_over(run, &mut self.batch, &self.executed, pushed)?;

@@ -5,20 +5,19 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
-use proto_tests::breaking_relay::{BreakingRelay, Moment};
+use proto_tests::breaking_relay::Moment;
 use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
-use proto_tests::{ItemIds, Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, replies};
+use proto_tests::{ItemIds, Shape, database_name, invariants, mongod, replies};
+
+use super::two_proxies::TwoProxies;
 
 const COLLECTION: &str = "items";
 
-/// Two proxies before one set. The first is connected through a relay that breaks connections.
 struct Fixture {
     shape: Shape,
-    relay: BreakingRelay,
-    first: Proxy,
-    second: Proxy,
+    proxies: TwoProxies,
 }
 
 impl Fixture {
@@ -29,19 +28,8 @@ impl Fixture {
             max_items: 4,
             ..Shape::new(&["k"])
         };
-        let set = mongod::shared_replica_set();
-        let relay = BreakingRelay::to(set.address())?;
-        let config = shape.toml(&format!("*.{COLLECTION}"));
-        let uri = |address| format!("mongodb://{address}/?directConnection=true");
-        let first = Proxy::start(&ProxyOptions::new(&uri(relay.address())).config(&config))?;
-        let second = Proxy::start(&ProxyOptions::new(&uri(set.address())).config(&config))?;
-        first.expect_log(Level::Warn, "the upstream is not available");
-        Ok(Self {
-            shape,
-            relay,
-            first,
-            second,
-        })
+        let proxies = TwoProxies::start(&shape.toml(&format!("*.{COLLECTION}")))?;
+        Ok(Self { shape, proxies })
     }
 }
 
@@ -128,18 +116,18 @@ fn numbers(items: &[Document]) -> Result<BTreeMap<i32, usize>> {
 fn cut_at(fixture: &Fixture, case: &Case, expected: &Expected, moment: Moment, at: usize) -> Result<bool> {
     let Expected { reply, stored } = expected;
     let database = database_name();
-    let mut other = Connection::open(fixture.second.address())?;
+    let mut other = Connection::open(fixture.proxies.second.address())?;
     other.command_ok(&insert(&database, &case.before))?;
     let mut command = insert(&database, &case.items);
     command.insert("ordered", case.ordered);
     command.insert("lsid", lsid(&database));
     command.insert("txnNumber", 1_i64);
     // Known to the first proxy, so that what is counted is the command's own.
-    let mut first = Connection::open(fixture.first.address())?;
+    let mut first = Connection::open(fixture.proxies.first.address())?;
     first.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
-    fixture.relay.arm(moment, at);
+    fixture.proxies.relay.arm(moment, at);
     let answer = first.command(&command);
-    let broke = fixture.relay.disarm();
+    let broke = fixture.proxies.relay.disarm();
     ensure!(broke == answer.is_err(), "broke: {broke}, and answered {answer:?}");
     other.command_ok(&insert(&database, &case.between))?;
     for _ in 0..2 {

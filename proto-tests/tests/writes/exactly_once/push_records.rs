@@ -3,23 +3,23 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
-use proto_tests::breaking_relay::{BreakingRelay, Moment};
+use proto_tests::breaking_relay::Moment;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
-use proto_tests::{ItemIds, Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+use proto_tests::{ItemIds, Shape, database_name, invariants, mongod};
+
+use super::two_proxies::TwoProxies;
 
 const COLLECTION: &str = "items";
 const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
 /// The records that a page keeps.
 const MAX_RECORDS: i32 = 100;
 
-/// Two proxies before one set. The first is connected through a relay that breaks connections.
 struct Fixture {
     shape: Shape,
     database: String,
-    relay: BreakingRelay,
-    first: Proxy,
-    second: Proxy,
+    proxies: TwoProxies,
+    /// A client of the second proxy.
     other: Connection,
     direct: Connection,
 }
@@ -32,22 +32,14 @@ impl Fixture {
             items_change: true,
             ..Shape::new(&["k"])
         };
-        let set = mongod::shared_replica_set();
-        let relay = BreakingRelay::to(set.address())?;
         let database = database_name();
-        let config = shape.toml(&format!("{database}.{COLLECTION}"));
-        let first = format!("mongodb://{}/?directConnection=true", relay.address());
-        let first = Proxy::start(&ProxyOptions::new(&first).config(&config))?;
-        first.expect_log(Level::Warn, "the upstream is not available");
-        let second = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
+        let proxies = TwoProxies::start(&shape.toml(&format!("{database}.{COLLECTION}")))?;
         Ok(Self {
-            other: Connection::open(second.address())?,
-            direct: Connection::open(set.address())?,
+            other: Connection::open(proxies.second.address())?,
+            direct: Connection::open(mongod::shared_replica_set().address())?,
             shape,
             database,
-            relay,
-            first,
-            second,
+            proxies,
         })
     }
 
@@ -71,11 +63,11 @@ impl Fixture {
 
     /// Sends the command through the first proxy, and loses the reply to its first statement.
     fn lose_reply(&self, command: &Document) -> Result<()> {
-        let mut client = Connection::open(self.first.address())?;
+        let mut client = Connection::open(self.proxies.first.address())?;
         client.command_ok(&doc! { "find": COLLECTION, "$db": &self.database })?;
-        self.relay.arm(Moment::After, 1);
+        self.proxies.relay.arm(Moment::After, 1);
         let reply = client.command(command);
-        ensure!(self.relay.disarm() && reply.is_err(), "{reply:?}");
+        ensure!(self.proxies.relay.disarm() && reply.is_err(), "{reply:?}");
         Ok(())
     }
 
@@ -183,7 +175,7 @@ fn a_retry_finds_the_records_of_a_page_that_was_packed() -> Result<()> {
         fixture.of_other(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": { "$lt": 6 } }, "limit": 0 }] })?;
         let command = fixture.numbered(20..24);
         fixture.lose_reply(&command)?;
-        let compacted = fixture.second.run("compact")?;
+        let compacted = fixture.proxies.second.run("compact")?;
         ensure!(compacted.status.success(), "{compacted:?}");
         let pages = fixture.direct.find(&fixture.database, COLLECTION, doc! {})?;
         ensure!(pages.len() == 2, "not packed: {pages:?}");

@@ -140,8 +140,8 @@ impl<'a> Planner<'a> {
             Some(revision) => Demand::Revision(revision),
             None => Demand::Header,
         };
-        // A push that names the revision cannot look for an `_id` on the page. And it cannot demand that the page is full
-        // after it: items may have been deleted since the header was read.
+        // A push at a revision cannot look for an `_id` on the page. Deletions do not change the revision, so it
+        // cannot demand either that the page is full after it.
         let named = page.revision.filter(|_| {
             let has_new_ids = !self.shape.item_ids().are_indexed() || group.ids_are_new();
             page.contended == 0 && page.count > 0 && has_new_ids && reserves.is_none()

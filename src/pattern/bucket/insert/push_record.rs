@@ -23,10 +23,7 @@ use crate::pattern::shapes::BucketShape;
 
 /// The most records on a page. Each push rewrites them. A page that never becomes full, because its items are
 /// deleted, would have ever more of them.
-const MAX_RECORDS: usize = 100;
-/// The same as an argument of `$slice`.
-const NEWEST: i32 = -100;
-
+const MAX_RECORDS: u8 = 100;
 /// More pages of a key than a command pushes to.
 const MAX_PAGES: i32 = 100_000;
 /// The field of a record for the ids of the items.
@@ -103,7 +100,7 @@ impl PushRecords {
     /// Adds the records of the next page.
     pub(in crate::pattern::bucket) fn add_page(&mut self, page: &RawDocument) {
         self.0.extend(records(page).map(RawDocument::to_owned));
-        let old = self.0.len().saturating_sub(MAX_RECORDS);
+        let old = self.0.len().saturating_sub(MAX_RECORDS.into());
         self.0.drain(..old);
     }
 
@@ -134,15 +131,20 @@ pub(super) fn records_with(record: &RawDocument) -> RawDocumentBuf {
     let before = call("$ifNull", field(path::PUSHES).as_str(), RawArrayBuf::new());
     let new: RawArrayBuf = [record].into_iter().collect();
     let all = call("$concatArrays", &before, literal(&new));
-    call("$slice", &all, NEWEST)
+    call("$slice", &all, newest())
 }
 
 /// The argument of `$push` that adds a record.
 pub(super) fn add_record(record: &RawDocument) -> RawDocumentBuf {
     let new: RawArrayBuf = [record].into_iter().collect();
     let mut added = single("$each", &new);
-    put(&mut added, "$slice", NEWEST);
+    put(&mut added, "$slice", newest());
     added
+}
+
+/// The argument of `$slice` for the newest records.
+fn newest() -> i32 {
+    i32::from(MAX_RECORDS).saturating_neg()
 }
 
 /// The push records of a page.

@@ -1,17 +1,19 @@
 //! The revision of a page: optimistic concurrency control for pushes.
 //!
-//! A push by a filter on `_id` alone, with update operators, costs mongod little more than half of one with conditions.
-//! So a push to a page whose header is known has no conditions. It names the page's revision, and mongod refuses it if
-//! the page has another one. No update operator compares values, but `$inc` fails if the sum exceeds an int64.
+//! A push costs mongod least if it has update operators and a filter on `_id` alone. Such a push cannot have
+//! conditions. So it names the revision of the page that it relies on, and mongod refuses it if the page has another
+//! one. No update operator compares values, but `$inc` fails if the sum exceeds an int64.
 //!
-//! `control.revision` of an open page is an array of two pairs. One of them is `[r, MAX - r]`, where `r` is the revision
-//! and `MAX` the greatest int64. A push adds `MAX - r` and `r`. Both sums are at most `MAX` only if the page has the
-//! revision `r`. The same push sets the other pair to the next revision. Its own pair then is `[MAX, MAX]`, and any
-//! addition to it fails.
+//! On an open page, `control.revision` is an array of two pairs. One of them is `[r, MAX - r]`, where `r` is the
+//! revision and `MAX` the greatest int64. A push that names `r` adds `MAX - r` and `r`. Both sums are at most `MAX`
+//! only if the page has the revision `r`. The same push sets the other pair to the next revision. Its own pair is then
+//! `[MAX, MAX]`, and any addition to it fails.
 //!
 //! Each revision is random. An ascending one could come twice: another page may be begun under the same `_id`, and a
-//! server may lose its last writes. A statement that changes what pushes rely on sets the field to 0. No operator reaches an array element in a number, so then each push
-//! that names a revision fails. The next push has conditions, and sets a new random revision.
+//! server may lose its last writes.
+//!
+//! A statement that changes what pushes rely on sets the field to 0. No operator reaches an array element in a number,
+//! so each push that names a revision fails then. The next push has conditions, and sets a new random revision.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf};
 

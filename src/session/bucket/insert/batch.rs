@@ -97,7 +97,10 @@ impl<'a> InsertBatch<'a> {
             groups: Vec::new(),
             ordered: command.ordered,
             care,
-            retry_number: RetryNumber::of(run.context.head.body()),
+            retry_number: match care {
+                WriteGuarantee::ExactlyOnce => RetryNumber::of(run.context.head.body()),
+                WriteGuarantee::AtLeastOnce | WriteGuarantee::Transaction => None,
+            },
             strict_api: get(run.context.head.body(), "apiStrict")
                 .and_then(as_flag)
                 .unwrap_or(false),
