@@ -40,6 +40,7 @@ mod page_times_cache;
 mod refusal;
 pub mod refused_unique_indexes;
 mod relay;
+mod reserving_page_deletions;
 mod route;
 pub mod shadow;
 mod shared;

@@ -27,6 +27,7 @@ use super::outlier::scratch_collection::Scratches;
 use super::outlier_shape_markers::OutlierShapeMarkers;
 use super::page_times_cache::RecentPages;
 use super::refused_unique_indexes::RefusedUniqueIndexes;
+use super::reserving_page_deletions::ReservingPageDeletions;
 use super::shadow::ShadowRead;
 use super::write_delay::WriteDelays;
 use crate::command::namespace::Namespace;
@@ -61,6 +62,7 @@ pub struct Settings {
     pub(super) recent_pages: Arc<RecentPages>,
     pub(super) key_lengths: Arc<KeyLengths>,
     pub(super) many_values: Arc<ManyValues>,
+    pub(super) reserving_page_deletions: Arc<ReservingPageDeletions>,
     /// The UUIDs of outlier collections that have no default collation. A write that was evaluated
     /// in a scratch collection names the UUID, so mongod refuses it on a collection that was
     /// recreated.
@@ -88,6 +90,7 @@ impl Settings {
             recent_pages: Arc::default(),
             key_lengths: Arc::default(),
             many_values: Arc::default(),
+            reserving_page_deletions: Arc::default(),
             without_collation: Arc::default(),
             outlier_shape_markers: Arc::default(),
             known_outliers: Arc::default(),

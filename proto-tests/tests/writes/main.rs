@@ -5,6 +5,7 @@ mod bulk_write;
 mod change_streams;
 mod concurrency;
 mod deletes;
+mod deletes_by_id;
 mod duplicate_keys;
 mod emptied_pages;
 mod error_order;

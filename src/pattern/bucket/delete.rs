@@ -38,6 +38,26 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
     statement
 }
 
+/// Like [`take_out_by_id`], for an item on a page that has reserved the next one. Such a page takes no
+/// more items, and it need not be removed with its last item. So update operators suffice, which cost
+/// mongod less than a pipeline. The statement matches nothing if the item is on another page.
+#[must_use]
+pub fn take_out_of_reserving_page(shape: &BucketShape, condition: &RawDocument, id: &RawBson) -> RawDocumentBuf {
+    let mut query = condition.to_owned();
+    put(&mut query, path::VERSION, VERSION);
+    put(&mut query, &format!("{}.0", path::NEXT), single("$exists", true));
+    let item = single(shape.items(), single("_id", single("$eq", id)));
+    let mut marks = single(path::SHORT, true);
+    put(&mut marks, path::EXCEPTION, true);
+    let mut change = single("$pull", &item);
+    put(&mut change, "$inc", single(shape.count(), -1));
+    put(&mut change, "$set", &marks);
+    let mut statement = single("q", &query);
+    statement.append(cstr!("u"), &change);
+    statement.append(cstr!("hint"), index::ITEM_ID);
+    statement
+}
+
 /// Turns a statement of `update` into the arguments of a `findAndModify`.
 #[must_use]
 pub fn as_find_and_modify(statement: &RawDocument) -> RawDocumentBuf {

@@ -27,14 +27,23 @@ fn of_items(condition: RawDocumentBuf) -> [RawDocumentBuf; 2] {
 }
 
 #[test]
-fn item_conditions_become_elem_match() {
+fn item_conditions_other_than_one_id_become_elem_match() {
     check(
         &rawdoc! { "a": 1 },
         &of_items(rawdoc! { "history": { "$elemMatch": { "a": 1 } } }),
     );
+    check(&rawdoc! { "_id": 1 }, &of_items(rawdoc! { "history._id": 1 }));
     check(
-        &rawdoc! { "_id": 1 },
-        &of_items(rawdoc! { "history": { "$elemMatch": { "_id": 1 } } }),
+        &rawdoc! { "_id": 1, "a": 2 },
+        &of_items(rawdoc! { "history": { "$elemMatch": { "_id": 1, "a": 2 } } }),
+    );
+    check(
+        &rawdoc! { "_id": { "$gt": 1, "$lt": 3 } },
+        &of_items(rawdoc! { "history": { "$elemMatch": { "_id": { "$gt": 1, "$lt": 3 } } } }),
+    );
+    check(
+        &rawdoc! { "_id": 1, "$and": [{ "_id": { "$ne": 2 } }] },
+        &of_items(rawdoc! { "history": { "$elemMatch": { "_id": 1, "$and": [{ "_id": { "$ne": 2 } }] } } }),
     );
     check(
         &rawdoc! { "quantity.x": 1 },

@@ -78,7 +78,7 @@ fn field_set_to_its_required_value_becomes_a_condition() {
         ],
     };
     let [of_item_id, has_items, page] = [
-        rawdoc! { "history": { "$elemMatch": { "_id": 5 } } },
+        rawdoc! { "history._id": 5 },
         rawdoc! { "count": { "$gt": 0 } },
         rawdoc! { "control.v": { "$gte": 1 } },
     ];
@@ -171,7 +171,7 @@ fn a_replacement_demands_its_key_and_time() {
         ],
     };
     let [of_item_id, has_items, page] = [
-        rawdoc! { "history": { "$elemMatch": { "_id": 5 } } },
+        rawdoc! { "history._id": 5 },
         rawdoc! { "count": { "$gt": 0 } },
         rawdoc! { "control.v": { "$gte": 1 } },
     ];

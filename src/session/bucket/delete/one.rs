@@ -7,7 +7,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::single;
 use crate::command::reply::CursorReply;
 use crate::command::write_reply::WriteReply;
-use crate::pattern::bucket::delete::{may_empty, take_out, take_out_by_id};
+use crate::pattern::bucket::delete::{may_empty, take_out, take_out_by_id, take_out_of_reserving_page};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::key::Key;
@@ -83,7 +83,12 @@ pub(super) async fn delete(
         && !has_missed
         && !run.context.head.in_transaction()
     {
-        let in_place = run.at_target(take_out_by_id(run.shape, &narrowing.on_buckets(), item));
+        let condition = narrowing.on_buckets();
+        if let Some(result) = delete_from_reserving_page(run, &condition, item, id).await? {
+            add(deleted, result, id);
+            return Ok(());
+        }
+        let in_place = run.at_target(take_out_by_id(run.shape, &condition, item));
         let result = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
         // No match: the item may have moved to a page already scanned. Look it up again.
         if result.missed.is_empty() {
@@ -115,6 +120,28 @@ pub(super) async fn delete(
         }
     }
     Err(lost_too_often().into())
+}
+
+/// Deletes the item with this `_id` by the statement for pages that have reserved the next one. `None`: the statement
+/// was not sent, or the item is not on such a page. `condition` matches the item's page.
+async fn delete_from_reserving_page(
+    run: &mut BucketCommand<'_>,
+    condition: &RawDocument,
+    item: &RawBson,
+    id: Option<i32>,
+) -> Result<Option<WriteResult>, RunError> {
+    let Some(collection) = run.collection.as_ref().map(|collection| collection.uuid.clone()) else {
+        return Ok(None);
+    };
+    let settings = run.context.settings;
+    if !settings.reserving_page_deletions.is_due(&collection) {
+        return Ok(None);
+    }
+    let statement = run.at_target(take_out_of_reserving_page(run.shape, condition, item));
+    let result = send_one(run, WriteCommand::Update, &statement, Origin::Client(id)).await?;
+    let has_deleted = result.n > 0;
+    settings.reserving_page_deletions.record(&collection, has_deleted);
+    Ok(has_deleted.then_some(result))
 }
 
 /// Adds the result of the statement that deletes one item.

@@ -27,7 +27,7 @@ fn one_item_is_found_by_an_id_that_no_other_has() {
         filter: rawdoc! {
             "$and": [
                 { "k": { "$eq": 1 } },
-                { "history": { "$elemMatch": { "_id": 5.0 } } },
+                { "history._id": 5.0 },
                 { "count": { "$gt": 0 } },
                 { "control.v": { "$gte": 1 } },
             ],

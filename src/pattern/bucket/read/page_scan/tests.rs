@@ -326,12 +326,12 @@ fn bucket_of_an_item_is_read_by_bounds() {
     };
     let page = rawdoc! { "control.v": { "$gte": 1 } };
     let has_items = rawdoc! { "count": { "$gt": 0 } };
-    let with = |item: RawDocumentBuf| rawdoc! { "$and": [{ "history": { "$elemMatch": item } }, has_items.clone(), page.clone()] };
-    let by_id = with(rawdoc! { "_id": "x" });
+    let with = |item: RawDocumentBuf| rawdoc! { "$and": [item, has_items.clone(), page.clone()] };
+    let by_id = with(rawdoc! { "history._id": "x" });
     let with_key = rawdoc! {
-        "$and": [{ "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "_id": "x" } } }, has_items.clone(), page.clone()],
+        "$and": [{ "k": { "$eq": 1 } }, { "history._id": "x" }, has_items.clone(), page.clone()],
     };
-    let of_document = with(rawdoc! { "_id": { "a": 1 } });
+    let of_document = with(rawdoc! { "history._id": { "a": 1 } });
     let bounds =
         rawdoc! { "min": { "control.v": 1, "history._id": "x" }, "max": { "control.v": 1, "history._id": "x\0" } };
     for (filter, reach, expected, bounds) in [

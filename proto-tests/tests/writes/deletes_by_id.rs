@@ -1,0 +1,133 @@
+//! Deletes of one item by `_id`. If the item's page has reserved the next one, update operators delete the item;
+//! otherwise a pipeline does. Each deletion of the first kind is one command.
+
+use anyhow::{Result, ensure};
+use bson::{Bson, DateTime, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::lsid;
+use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::stopping_relay::StoppingRelay;
+use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, mongod};
+
+/// Items of a page.
+const ROOM: i32 = 4;
+
+fn shape() -> Shape {
+    Shape {
+        time: Some("at".to_owned()),
+        max_items: usize::try_from(ROOM).unwrap_or_default(),
+        item_ids: ItemIds::Unique,
+        ..Shape::new(&["k"])
+    }
+}
+
+/// Items of one key: two full pages, and a head page with two items.
+fn items() -> Vec<Document> {
+    let items = 0..2 * ROOM + 2;
+    let items = items.map(|id| doc! { "_id": id, "k": 1, "at": DateTime::from_millis(i64::from(id) * 1000), "n": id });
+    items.collect()
+}
+
+fn delete(id: i32) -> Document {
+    doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": id }, "limit": 1 }] }
+}
+
+/// The kind of a deletion that the proxy sends.
+fn deletion(command: &Document) -> Option<String> {
+    if command.get("update").and_then(Bson::as_str) != Some(COLLECTION) {
+        return None;
+    }
+    let statement = command.get_array("updates").ok()?.first()?.as_document()?;
+    let kind = match statement.get("u")? {
+        Bson::Array(_) => "pipeline",
+        _ => "operators",
+    };
+    Some(kind.to_owned())
+}
+
+/// A proxy whose deletions are recorded.
+struct Observed {
+    relay: StoppingRelay,
+    database: String,
+    sides: Sides,
+    connection: Connection,
+    _proxy: Proxy,
+}
+
+impl Observed {
+    fn new(server: &Mongod) -> Result<Self> {
+        let mut sides = Sides::at(shape(), (server.uri(), server.address()))?;
+        sides.alike(&doc! { "insert": COLLECTION, "documents": items() })?;
+        let database = sides.shaped_database();
+        let relay = StoppingRelay::to(server.address(), deletion)?;
+        let config = shape().toml(&format!("{database}.{COLLECTION}"));
+        let proxy = Proxy::start(&ProxyOptions::new(&relay.uri()).config(&config))?;
+        Ok(Self {
+            relay,
+            database,
+            sides,
+            connection: Connection::open(proxy.address())?,
+            _proxy: proxy,
+        })
+    }
+
+    /// Deletes an item from both collections. Returns the deletions that the proxy sent.
+    fn delete(&mut self, id: i32) -> Result<Vec<String>> {
+        self.sides.plain.command_ok(&delete(id))?;
+        self.relay.arm(None);
+        let reply = self.run(delete(id))?;
+        ensure!(reply.get_i32("n")? == 1, "{id}: {reply}");
+        let sent = self.relay.commands();
+        self.sides.check()?;
+        Ok(sent)
+    }
+
+    fn run(&mut self, mut command: Document) -> Result<Document> {
+        command.insert("$db", &self.database);
+        self.connection.command_ok(&command)
+    }
+}
+
+#[test]
+fn items_of_reserving_pages_are_deleted_by_operators() -> Result<()> {
+    let mut observed = Observed::new(mongod::shared())?;
+    // The first page is emptied. It stays, because it has reserved the next one.
+    for id in [2, 0, 3, 1, 4] {
+        ensure!(observed.delete(id)? == ["operators"], "item {id}");
+    }
+    // After a miss, the next deletion is a pipeline at once.
+    ensure!(observed.delete(8)? == ["operators", "pipeline"]);
+    ensure!(observed.delete(5)? == ["pipeline"]);
+    ensure!(observed.delete(6)? == ["operators"]);
+    // The last item of the key: the empty pages are removed.
+    observed.delete(7)?;
+    observed.delete(9)?;
+    let buckets = observed.sides.buckets()?;
+    ensure!(buckets.is_empty(), "{buckets:?}");
+    Ok(())
+}
+
+/// mongod's retry record of a deletion answers a retry, whichever statement the retry sends.
+#[test]
+fn a_resent_deletion_deletes_nothing_more() -> Result<()> {
+    let mut observed = Observed::new(mongod::shared_replica_set())?;
+    let session = lsid("deletions by _id");
+    for (number, id) in [(1, 1), (2, 8), (3, 2), (4, 9)] {
+        let mut command = delete(id);
+        command.extend(doc! { "lsid": session.clone(), "txnNumber": Bson::Int64(number) });
+        observed.sides.plain.command_ok(&delete(id))?;
+        observed.run(command.clone())?;
+        // An item with the same `_id` is inserted meanwhile.
+        let again = doc! { "insert": COLLECTION, "documents": [items()[usize::try_from(id)?].clone()] };
+        observed.sides.alike(&again)?;
+        for _ in 0..2 {
+            let reply = observed.run(command.clone())?;
+            ensure!(
+                reply.get_i32("n")? == 1 && reply.contains_key("retriedStmtIds"),
+                "{reply}"
+            );
+        }
+        observed.sides.check()?;
+    }
+    Ok(())
+}
