@@ -93,3 +93,8 @@ fn binary(given: Option<&Path>) -> Result<PathBuf> {
 fn at_least_one() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
+
+/// Of a number of keys, which are numbered in an int32.
+fn at_least_one_key() -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(1..=1_000_000_000)
+}

@@ -9,16 +9,15 @@ mod singles;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use proto_tests::ItemIds;
 
-use super::at_least_one;
 use super::client::Retries;
 use super::model::Indexes;
 use super::place::{self, Terms};
 use super::servers::{Servers, Setup};
 use super::trades;
+use super::{at_least_one, at_least_one_key};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -73,11 +72,6 @@ enum Part {
     Pages,
     /// One item a command, all of one key, by one connection and by many
     Hot,
-}
-
-/// They are numbered in an int32.
-fn at_least_one_key() -> RangedU64ValueParser<u32> {
-    RangedU64ValueParser::new().range(1..=1_000_000_000)
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {

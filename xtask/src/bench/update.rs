@@ -14,8 +14,8 @@ use proto_tests::ItemIds;
 use super::client::Retries;
 use super::servers::{Servers, Setup};
 use super::table::{Quantity, print_group, print_heading};
-use super::{at_least_one, concurrent};
-use comparison::Comparison;
+use super::{at_least_one, at_least_one_key};
+use comparison::{Comparison, Load};
 use operation::Operation;
 
 #[derive(Debug, Args)]
@@ -23,12 +23,18 @@ pub(crate) struct Options {
     /// In each round every variant is measured once, so that noise hits all alike; figures and ratios are medians
     #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     rounds: usize,
-    /// Items that are changed or deleted in a round, one a command
+    /// Items that are changed or deleted in a round
     #[arg(long, default_value_t = 5000, value_parser = at_least_one())]
     items: usize,
-    /// Items that each collection has, of 1,000 keys; at least as many as a round takes
+    /// Items that each collection has; at least as many as a round takes
     #[arg(long, default_value_t = 100_000, value_parser = at_least_one())]
     filled: usize,
+    /// The number of keys that items are spread over
+    #[arg(long, default_value_t = 1000, value_parser = at_least_one_key())]
+    keys: u32,
+    /// Numbers of statements in a command, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = at_least_one())]
+    batches: Vec<usize>,
     /// Connection counts, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,8,64", value_parser = at_least_one())]
     connections: Vec<usize>,
@@ -38,6 +44,9 @@ pub(crate) struct Options {
     /// Before a replica set of one: commands then carry what drivers' retryable writes do
     #[arg(long)]
     replica_set: bool,
+    /// Starts mongoshape again before each round, so that it remembers nothing of the collection
+    #[arg(long)]
+    cold: bool,
     /// Measures this binary of mongoshape; otherwise the release build is made and measured
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -53,9 +62,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     })?;
     servers.start_haproxy()?;
     println!(
-        "{} items a variant and round, of {}; medians of {} rounds; {}; comparisons are of the time of an operation",
+        "{} items a variant and round, of {} of {} keys; medians of {} rounds; {}; comparisons are of the time of a command",
         options.items,
         options.filling(),
+        options.keys,
         options.rounds,
         match options.retries() {
             Retries::None => "a standalone mongod",
@@ -65,28 +75,36 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut comparison = Comparison::prepare(&servers, options)?;
     for operation in Operation::ALL {
         if options.only.is_empty() || options.only.contains(&operation) {
-            measure(&mut comparison, &servers, (operation, options))?;
+            measure(&mut comparison, &mut servers, (operation, options))?;
         }
     }
     comparison.end(&servers)
 }
 
-fn measure(comparison: &mut Comparison, servers: &Servers, (operation, options): (Operation, &Options)) -> Result<()> {
+fn measure(
+    comparison: &mut Comparison,
+    servers: &mut Servers,
+    (operation, options): (Operation, &Options),
+) -> Result<()> {
     if let Some(reason) = comparison.refused(operation)? {
         println!("\n{}: not measured: {reason}", operation.title());
         return Ok(());
     }
     println!(
-        "\n{}: operations a second of all connections, latencies, CPU time an operation; µs",
+        "\n{}: commands a second of all connections, latencies of a command, CPU time an item; µs",
         operation.title()
     );
-    let columns = ["ops/s", "p50", "p99", "mongod", "proxy"];
-    print_heading("connections", &columns, &comparison.variants());
-    for connections in &options.connections {
-        let measured = (0..options.rounds)
-            .try_for_each(|round| comparison.round(servers, (operation, *connections), (round, options.items)));
-        measured?;
-        print_group(&connections.to_string(), &comparison.take_rows(), Quantity::Time);
+    let columns = ["commands/s", "p50", "p99", "mongod", "proxy"];
+    print_heading("connections / batch", &columns, &comparison.variants());
+    for load in options.loads(operation) {
+        for round in 0..options.rounds {
+            if options.cold {
+                servers.forget()?;
+            }
+            comparison.round(servers, load, round)?;
+        }
+        let label = format!("{} / {}", load.connections, load.batch);
+        print_group(&label, &comparison.take_rows(), Quantity::Time);
         std::io::stdout().flush()?;
     }
     comparison.check()
@@ -101,10 +119,25 @@ impl Options {
         }
     }
 
+    /// The rows of an operation.
+    fn loads(&self, operation: Operation) -> impl Iterator<Item = Load> {
+        let batches = self
+            .batches
+            .iter()
+            .filter(move |batch| **batch == 1 || operation.has_batches());
+        batches.flat_map(move |batch| {
+            self.connections.iter().map(move |connections| Load {
+                operation,
+                connections: *connections,
+                batch: *batch,
+                items: self.items,
+            })
+        })
+    }
+
     /// Items that each collection has.
     fn filling(&self) -> usize {
-        let rounds = self.connections.iter();
-        let taken = rounds.map(|connections| concurrent::commands(self.items, *connections));
+        let taken = self.loads(Operation::DeleteOne).map(Load::taken);
         taken.max().unwrap_or_default().max(self.filled)
     }
 }

@@ -15,8 +15,6 @@ use crate::bench::servers::{Servers, Variant};
 use crate::bench::table::Row;
 use crate::bench::trades::{self, Trade, Trades};
 
-/// Customers that trades are spread among.
-const KEYS: u32 = 1000;
 /// What a command is refused with that a shaped collection does not support.
 const NOT_SUPPORTED: i32 = 115;
 
@@ -27,9 +25,29 @@ pub(super) struct Comparison {
     /// Of the rounds since rows were taken, one a place.
     measured: Vec<Measured>,
     trades: Trades,
+    /// The number of customers that trades are spread among.
+    keys: u32,
     /// What every collection has in it.
     stored: Vec<Trade>,
     terms: Terms,
+}
+
+/// What each round of a row sends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) operation: Operation,
+    pub(super) connections: usize,
+    /// Statements of a command.
+    pub(super) batch: usize,
+    /// Trades to change or delete, at least.
+    pub(super) items: usize,
+}
+
+impl Load {
+    /// Trades that a round takes.
+    pub(super) fn taken(self) -> usize {
+        concurrent::commands(self.items.div_ceil(self.batch), self.connections) * self.batch
+    }
 }
 
 impl Comparison {
@@ -37,12 +55,12 @@ impl Comparison {
     pub(super) fn prepare(servers: &Servers, options: &Options) -> Result<Self> {
         let terms = Terms {
             database: "updates".to_owned(),
-            spacing: trades::STEP * KEYS,
+            spacing: trades::STEP * options.keys,
             indexes: Indexes::ForReading,
             retries: options.retries(),
         };
         let mut trades = Trades::new();
-        let stored = trades.among(KEYS, options.filling());
+        let stored = trades.among(options.keys, options.filling());
         let mut variants = servers.variants_with_haproxy();
         variants.retain(|variant| matches!(variant.model, Model::Plain | Model::Shaped(ItemIds::Unique)));
         let mut places = Vec::new();
@@ -56,6 +74,7 @@ impl Comparison {
             measured: places.iter().map(|_| Measured::default()).collect(),
             places,
             trades,
+            keys: options.keys,
             stored,
             terms,
         })
@@ -68,10 +87,9 @@ impl Comparison {
     /// The refusal of a variant, if any, for the operation on a missing trade.
     pub(super) fn refused(&mut self, operation: Operation) -> Result<Option<String>> {
         let nobodys = self.trades.of(1, 1);
-        let nobodys = nobodys.first().context("a trade")?;
         for place in &self.places {
             let mut client = place.client()?;
-            let request = client.number(&operation.prepared(place.variant.collection, nobodys)?);
+            let request = client.number(&operation.prepared(place.variant.collection, &nobodys)?);
             let mut reply = Reply::default();
             client.exchange(&request, &mut reply)?;
             let reply = reply.document()?;
@@ -82,30 +100,24 @@ impl Comparison {
         Ok(None)
     }
 
-    /// Does it over so many connections to as many trades as that takes, the same ones in each place; another
-    /// place begins in each round.
-    pub(super) fn round(
-        &mut self,
-        servers: &Servers,
-        (operation, connections): (Operation, usize),
-        (round, items): (usize, usize),
-    ) -> Result<()> {
-        let count = concurrent::commands(items, connections);
+    /// Sends the load to each place, with the same trades; another place begins in each round.
+    pub(super) fn round(&mut self, servers: &Servers, load: Load, round: usize) -> Result<()> {
+        let count = load.taken();
         let picked = self.trades.pick(&mut self.stored, count).to_vec();
         for turn in 0..self.places.len() {
             let at = (round + turn) % self.places.len();
             let (place, measured) = (&self.places[at], &mut self.measured[at]);
             let commands = picked
-                .iter()
-                .map(|trade| operation.prepared(place.variant.collection, trade));
+                .chunks(load.batch)
+                .map(|trades| load.operation.prepared(place.variant.collection, trades));
             let commands = commands.collect::<Result<Vec<_>>>()?;
             let before = servers.cpu_times(&place.variant)?;
             let addresses = [place.variant.address];
-            let figures =
-                concurrent::measure(place, commands, (connections, &addresses)).with_context(|| place.variant.name)?;
+            let figures = concurrent::measure(place, commands, (load.connections, &addresses))
+                .with_context(|| place.variant.name)?;
             measured.add(figures, before, servers.cpu_times(&place.variant)?, count);
         }
-        if operation == Operation::DeleteOne {
+        if load.operation == Operation::DeleteOne {
             self.replace(count)?;
             place::checkpoint(servers.direct())?;
         }
@@ -114,7 +126,7 @@ impl Comparison {
 
     /// Stores as many new trades as were deleted, which are the first.
     fn replace(&mut self, count: usize) -> Result<()> {
-        let new = self.trades.among(KEYS, count);
+        let new = self.trades.among(self.keys, count);
         self.stored.drain(..count);
         for place in &mut self.places {
             place.items -= count;

@@ -1,6 +1,6 @@
-//! The operation on one item, by its `_id`.
+//! The operations on items, by their `_id`.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use bson::{Document, doc};
 use clap::ValueEnum;
 
@@ -11,11 +11,11 @@ use crate::bench::trades::Trade;
 /// An operation of an application, which is the same to a plain and to a shaped collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Operation {
-    /// One item an `update`: one field set, another incremented
+    /// An `update` by `_id`: one field set, another incremented
     UpdateOne,
     /// One item a `findAndModify` that increments a field and answers the new item
     FindOneAndUpdate,
-    /// One item a `delete`
+    /// A `delete` by `_id`
     DeleteOne,
 }
 
@@ -32,16 +32,31 @@ impl Operation {
         }
     }
 
-    /// The command for this trade.
-    pub(super) fn prepared(self, collection: &str, trade: &Trade) -> Result<Prepared> {
-        let filter = doc! { "_id": trade.id() };
+    /// Whether a command can have several statements.
+    pub(super) fn has_batches(self) -> bool {
+        self != Self::FindOneAndUpdate
+    }
+
+    /// The command for these trades.
+    pub(super) fn prepared(self, collection: &str, trades: &[Trade]) -> Result<Prepared> {
+        let filters = trades.iter().map(|trade| doc! { "_id": trade.id() });
         match self {
             Self::UpdateOne => {
                 let update = doc! { "$set": { "ticker": "IBM" }, "$inc": { "quantity": 1 } };
-                Prepared::of(&Write::update(collection, vec![doc! { "q": filter, "u": update }]))
+                let statements = filters.map(|filter| doc! { "q": filter, "u": update.clone() });
+                Prepared::of(&Write::update(collection, statements.collect()))
             }
-            Self::FindOneAndUpdate => Prepared::of_one(&find_one_and_update(collection, filter)),
-            Self::DeleteOne => Prepared::of(&Write::delete(collection, vec![doc! { "q": filter, "limit": 1 }])),
+            Self::FindOneAndUpdate => {
+                let [filter] = filters
+                    .collect::<Vec<_>>()
+                    .try_into()
+                    .map_err(|_| anyhow!("not one trade"))?;
+                Prepared::of_one(&find_one_and_update(collection, filter))
+            }
+            Self::DeleteOne => {
+                let statements = filters.map(|filter| doc! { "q": filter, "limit": 1 });
+                Prepared::of(&Write::delete(collection, statements.collect()))
+            }
         }
     }
 }
