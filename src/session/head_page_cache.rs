@@ -152,6 +152,7 @@ mod tests {
             anchor: false,
             size: None,
             revision: None,
+            ids: None,
             contended: 0,
         }
     }

@@ -181,6 +181,7 @@ impl<'a> AdoptionScan<'a> {
             anchor: false,
             size: None,
             revision: None,
+            ids: None,
             contended: 0,
         });
         Adoption {

@@ -44,12 +44,14 @@
 //! Hand-written buckets have no `control` until they are adopted, see [`super::adopt`].
 
 mod bounds;
+mod page_ids;
 mod revision;
 
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 pub use self::bounds::TimeBounds;
+pub use self::page_ids::PageIds;
 pub(super) use self::revision::NO_REVISION;
 pub use self::revision::Revision;
 use super::item::Item;
@@ -145,6 +147,8 @@ pub struct PageHeader {
     pub size: Option<i64>,
     /// The page's revision, if it has one.
     pub revision: Option<Revision>,
+    /// The `_id`s that the page can have at its revision. `None`: unknown. Not stored.
+    pub ids: Option<PageIds>,
     /// The number of next pushes that only demand room, because another proxy has pushed to the page. Not stored.
     pub contended: u32,
 }
@@ -188,6 +192,7 @@ impl PageHeader {
             anchor: get(control, "anchor").is_some(),
             size: number(SIZE),
             revision: get(control, "revision").and_then(Revision::parse),
+            ids: None,
             contended: 0,
         })
     }

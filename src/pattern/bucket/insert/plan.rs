@@ -19,7 +19,7 @@ use super::push_record::RetryNumber;
 use super::statement::{self, InsertStatement, StatementKind};
 use super::{page_capacity, reserve};
 use crate::pattern::bucket::item::{IdSource, Item};
-use crate::pattern::bucket::layout::{self, NewPage, PageHeader, Revision, TimeBounds};
+use crate::pattern::bucket::layout::{self, NewPage, PageHeader, PageIds, Revision, TimeBounds};
 use crate::pattern::shapes::BucketShape;
 
 /// Whether a command may be retried.
@@ -143,7 +143,7 @@ impl<'a> Planner<'a> {
         // A push at a revision cannot look for an `_id` on the page. Deletions do not change the revision, so it
         // cannot demand either that the page is full after it.
         let named = page.revision.filter(|_| {
-            let has_new_ids = !self.shape.item_ids().are_indexed() || group.ids_are_new();
+            let has_new_ids = group.ids_are_new() || self.may_add_to(page, &chosen);
             page.contended == 0 && page.count > 0 && has_new_ids && reserves.is_none()
         });
         let next = named.map_or_else(|| Revision::first(random), |named| named.next(random));
@@ -156,6 +156,7 @@ impl<'a> Planner<'a> {
                 .size
                 .map(|size| size.saturating_add(layout::sum_of_element_bytes(&chosen))),
             revision: Some(next).filter(|_| named.is_some() || demand != Demand::Room),
+            ids: demand.ids_after(page, &chosen),
             contended: page.contended.saturating_sub(1),
             ..page.clone()
         }
@@ -181,6 +182,12 @@ impl<'a> Planner<'a> {
             closed: None,
             reserves,
         }
+    }
+
+    /// Whether the page is known to have none of the items' `_id`s, or may have them.
+    fn may_add_to(&self, page: &PageHeader, items: &[&Item]) -> bool {
+        let lacks_them = |ids: &PageIds| !ids.may_contain(items);
+        !self.shape.item_ids().are_indexed() || page.ids.as_ref().is_some_and(lacks_them)
     }
 
     /// Reserves the page after one that takes no more items.
@@ -296,6 +303,7 @@ impl<'a> Planner<'a> {
             revision: (!short && !is_full).then(|| Revision::first(self.mint.nonce())),
         };
         let bucket = layout::build(self.shape, new, &chosen);
+        let has_indexed_ids = self.shape.item_ids().are_indexed();
         let after = PageHeader {
             page,
             count: length(&items),
@@ -309,6 +317,7 @@ impl<'a> Planner<'a> {
             anchor: false,
             size: None,
             revision: new.revision,
+            ids: PageIds::of(&chosen).filter(|_| has_indexed_ids && new.revision.is_some()),
             contended: 0,
             id: RawBson::String(name),
         };

@@ -13,7 +13,7 @@ use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::expression::{call, field, is_missing, literal, miss, of_field};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::layout::{PageHeader, Revision, VERSION, path, sum_of_bytes, whole_number};
+use crate::pattern::bucket::layout::{PageHeader, PageIds, Revision, VERSION, path, sum_of_bytes, whole_number};
 use crate::pattern::shapes::BucketShape;
 
 /// A push to a page with room.
@@ -37,6 +37,17 @@ pub(super) enum Demand {
     Header,
     /// The page has room, also after pushes of other clients. The header after the push is not known.
     Room,
+}
+
+impl Demand {
+    /// The `_id`s that the page can have after a push of these items with this demand. `None`: unknown.
+    pub(super) fn ids_after(self, page: &PageHeader, items: &[&Item]) -> Option<PageIds> {
+        match self {
+            Self::Revision(_) => page.ids.as_ref()?.with(items),
+            // Another client may have pushed to the page, also if the header is the known one.
+            Self::Header | Self::Room => None,
+        }
+    }
 }
 
 impl Push<'_> {

@@ -106,6 +106,7 @@ fn page(count: u32) -> PageHeader {
         anchor: false,
         size: None,
         revision: None,
+        ids: None,
         contended: 0,
     }
 }

@@ -33,6 +33,7 @@ fn highest(page: i32, next: &[i64], anchor: bool) -> PageHeader {
         anchor,
         size: None,
         revision: None,
+        ids: None,
         contended: 0,
     }
 }
