@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout_at};
 use super::bounded_cache::{Bounded, Weighed};
 use crate::pattern::bucket::layout::PageHeader;
 
-/// Bytes of an entry without its key.
-const AROUND_KEY: usize = 300;
+/// Bytes of an entry without its key, with the `_id`s of the page.
+const AROUND_KEY: usize = 450;
 
 /// The longest time that a writer waits for a lease. If mongod delays the lease's holder for longer, the
 /// writer continues without it, and mongod decides which write is first.

@@ -9,7 +9,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::value_identity;
 
-/// The most `_id`s that are recorded for a page. The cache of head pages estimates an entry by its key alone.
+/// The most `_id`s that are recorded for a page, four bytes each. The cache of head pages has room for them in its
+/// estimate of an entry.
 const MOST: usize = 32;
 
 /// Hashes of `_id`s. Values that MongoDB compares as equal have the same hash.
