@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, bson, doc};
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{self, Sides};
-use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, raw};
+use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, raw};
 
 const COLLECTION: &str = "things";
 
@@ -231,6 +231,27 @@ fn a_field_without_a_name_is_found() -> Result<()> {
         let pipeline = bson!([{ "$match": { "_id": { "$gt": 0 } } }, { "$match": &filter }, { "$sort": { "_id": 1 } }]);
         let [_, piped] = comparison.run(&doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": {} })?;
         assert_eq!(batch(&piped)?.len(), count, "{filter}");
+    }
+    Ok(())
+}
+
+/// The condition on the `_id` is left out of the condition on pages. The other one must be of one item.
+#[test]
+fn an_item_whose_id_has_a_field_without_a_name_is_found() -> Result<()> {
+    for item_ids in [ItemIds::Unique, ItemIds::Stored] {
+        let mut comparison = Comparison::start(Shape {
+            item_ids,
+            ..Shape::new(&["k"])
+        })?;
+        let documents = vec![
+            doc! { "_id": { "": 1 }, "k": 1, "a": 2 },
+            doc! { "_id": 5, "k": 1, "a": 1 },
+        ];
+        comparison.insert(documents, true)?;
+        let filter = doc! { "_id": { "": 1 }, "a": { "$ne": 1 } };
+        let [plain, shaped] = comparison.run(&doc! { "find": COLLECTION, "filter": filter })?;
+        assert_eq!(batch(&plain)?.len(), 1);
+        assert_eq!(batch(&shaped)?.len(), 1, "{item_ids:?}");
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use self::key_condition::{LiftedValue, equal_value, key_expressions};
 use super::index::has_items;
 use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
-use crate::command::document::{append_fields, array_of, put, single};
+use crate::command::document::{append_fields, array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 
 pub use self::key_condition::{key_position, only_variable};
@@ -156,7 +156,9 @@ impl BucketPredicate {
 
     /// Whether the only condition on items is that their `_id` has one value.
     fn demands_only_id(&self) -> bool {
-        self.id.is_some() && self.of_items.iter().count() == 1
+        // `of_items` lacks conditions that an `$elemMatch` cannot express, that on the `_id` among them.
+        let is_of_id = first_field(&self.of_items).is_some_and(|(name, _)| name == "_id");
+        is_of_id && self.id.is_some() && self.of_items.iter().count() == 1
     }
 
     /// The condition that a `$or` implies for buckets. `None` if a branch implies none.

@@ -41,6 +41,11 @@ fn item_conditions_other_than_one_id_become_elem_match() {
         &rawdoc! { "_id": { "$gt": 1, "$lt": 3 } },
         &of_items(rawdoc! { "history": { "$elemMatch": { "_id": { "$gt": 1, "$lt": 3 } } } }),
     );
+    // The condition on the `_id` is left out.
+    check(
+        &rawdoc! { "_id": { "": 1 }, "a": { "$ne": 2 } },
+        &of_items(rawdoc! { "history": { "$elemMatch": { "a": { "$ne": 2 } } } }),
+    );
     check(
         &rawdoc! { "_id": 1, "$and": [{ "_id": { "$ne": 2 } }] },
         &of_items(rawdoc! { "history": { "$elemMatch": { "_id": 1, "$and": [{ "_id": { "$ne": 2 } }] } } }),
