@@ -1,5 +1,5 @@
-//! Caches how often deletions by `_id` find their items on pages that have reserved the next one. The
-//! statement for such pages costs less, and another round trip if the item is elsewhere.
+//! Exponential back-off for the statement that deletes an item of a page that has reserved the next one. The statement
+//! costs mongod less than the one for any page. If the item is on another page, it misses and costs a round trip.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -32,10 +32,10 @@ impl Weighed for CollectionId {
 /// The misses since the last match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Misses {
-    /// Deletions that the last miss leaves out: twice as many as the one before.
-    all: u32,
-    /// Those that have not come yet.
-    left: u32,
+    /// Deletions after the last miss that do not send the statement: twice as many as after the miss before.
+    left_out: u32,
+    /// Those of them that are still to come.
+    remaining: u32,
 }
 
 impl ReservingPageDeletions {
@@ -43,11 +43,11 @@ impl ReservingPageDeletions {
     pub(super) fn is_due(&self, collection: &Binary) -> bool {
         let mut misses = self.misses.lock().unwrap_or_else(PoisonError::into_inner);
         let id = CollectionId(collection.bytes.clone());
-        let Some(Misses { all, left }) = misses.get(&id).copied().filter(|known| known.left > 0) else {
+        let Some(known) = misses.get(&id).copied().filter(|known| known.remaining > 0) else {
             return true;
         };
-        let left = left.saturating_sub(1);
-        misses.put(id, Misses { all, left });
+        let remaining = known.remaining.saturating_sub(1);
+        misses.put(id, Misses { remaining, ..known });
         false
     }
 
@@ -55,10 +55,11 @@ impl ReservingPageDeletions {
     pub(super) fn record(&self, collection: &Binary, has_deleted: bool) {
         let mut misses = self.misses.lock().unwrap_or_else(PoisonError::into_inner);
         let id = CollectionId(collection.bytes.clone());
-        let before = misses.get(&id).map(|known| known.all);
+        let before = misses.get(&id).map(|known| known.left_out);
         if !has_deleted {
-            let all = before.map_or(1, |all| all.saturating_mul(2).min(MOST_LEFT_OUT));
-            misses.put(id, Misses { all, left: all });
+            let left_out = before.map_or(1, |before| before.saturating_mul(2).min(MOST_LEFT_OUT));
+            let remaining = left_out;
+            misses.put(id, Misses { left_out, remaining });
         } else if before.is_some() {
             misses.pop(&id);
         }

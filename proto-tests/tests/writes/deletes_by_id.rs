@@ -33,7 +33,7 @@ fn delete(id: i32) -> Document {
     doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": id }, "limit": 1 }] }
 }
 
-/// A statement that deletes an item.
+/// Names the commands that are counted: those that delete items.
 fn deletion(command: &Document) -> Option<String> {
     let is_deletion = command.get("update").and_then(Bson::as_str) == Some(COLLECTION);
     is_deletion.then(|| "update".to_owned())

@@ -75,17 +75,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut comparison = Comparison::prepare(&servers, options)?;
     for operation in Operation::ALL {
         if options.only.is_empty() || options.only.contains(&operation) {
-            measure(&mut comparison, &mut servers, (operation, options))?;
+            measure(&mut comparison, &mut servers, operation, options)?;
         }
     }
     comparison.end(&servers)
 }
 
-fn measure(
-    comparison: &mut Comparison,
-    servers: &mut Servers,
-    (operation, options): (Operation, &Options),
-) -> Result<()> {
+fn measure(comparison: &mut Comparison, servers: &mut Servers, operation: Operation, options: &Options) -> Result<()> {
     if let Some(reason) = comparison.refused(operation)? {
         println!("\n{}: not measured: {reason}", operation.title());
         return Ok(());

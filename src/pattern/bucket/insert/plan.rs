@@ -142,8 +142,9 @@ impl<'a> Planner<'a> {
         };
         // A push at a revision cannot look for an `_id` on the page. Deletions do not change the revision, so it
         // cannot demand either that the page is full after it.
+        let ids = page.ids.as_ref().and_then(|_| PageIds::of(&chosen));
         let named = page.revision.filter(|_| {
-            let has_new_ids = group.ids_are_new() || self.may_add_to(page, &chosen);
+            let has_new_ids = !self.shape.item_ids().are_indexed() || group.ids_are_new() || lacks(page, ids.as_ref());
             page.contended == 0 && page.count > 0 && has_new_ids && reserves.is_none()
         });
         let next = named.map_or_else(|| Revision::first(random), |named| named.next(random));
@@ -156,7 +157,7 @@ impl<'a> Planner<'a> {
                 .size
                 .map(|size| size.saturating_add(layout::sum_of_element_bytes(&chosen))),
             revision: Some(next).filter(|_| named.is_some() || demand != Demand::Room),
-            ids: demand.ids_after(page, &chosen),
+            ids: demand.ids_after(page, ids.as_ref()),
             contended: page.contended.saturating_sub(1),
             ..page.clone()
         }
@@ -182,12 +183,6 @@ impl<'a> Planner<'a> {
             closed: None,
             reserves,
         }
-    }
-
-    /// Whether the page is known to have none of the items' `_id`s, or may have them.
-    fn may_add_to(&self, page: &PageHeader, items: &[&Item]) -> bool {
-        let lacks_them = |ids: &PageIds| !ids.may_contain(items);
-        !self.shape.item_ids().are_indexed() || page.ids.as_ref().is_some_and(lacks_them)
     }
 
     /// Reserves the page after one that takes no more items.
@@ -303,7 +298,7 @@ impl<'a> Planner<'a> {
             revision: (!short && !is_full).then(|| Revision::first(self.mint.nonce())),
         };
         let bucket = layout::build(self.shape, new, &chosen);
-        let has_indexed_ids = self.shape.item_ids().are_indexed();
+        let may_be_pushed_to = new.revision.is_some() && self.shape.item_ids().are_indexed();
         let after = PageHeader {
             page,
             count: length(&items),
@@ -317,7 +312,7 @@ impl<'a> Planner<'a> {
             anchor: false,
             size: None,
             revision: new.revision,
-            ids: PageIds::of(&chosen).filter(|_| has_indexed_ids && new.revision.is_some()),
+            ids: may_be_pushed_to.then(|| PageIds::of_page(&chosen)).flatten(),
             contended: 0,
             id: RawBson::String(name),
         };
@@ -386,6 +381,12 @@ impl<'a> Planner<'a> {
             tries = tries.saturating_add(1);
         }
     }
+}
+
+/// Whether the page is known to have none of these `_id`s.
+fn lacks(page: &PageHeader, ids: Option<&PageIds>) -> bool {
+    let known = page.ids.as_ref().zip(ids);
+    known.is_some_and(|(known, ids)| !known.may_contain(ids))
 }
 
 /// Whether the key's page 0 is known to be marked as unordered.

@@ -40,10 +40,10 @@ pub(super) enum Demand {
 }
 
 impl Demand {
-    /// The `_id`s that the page can have after a push of these items with this demand. `None`: unknown.
-    pub(super) fn ids_after(self, page: &PageHeader, items: &[&Item]) -> Option<PageIds> {
+    /// The `_id`s that the page can have after a push of items with `added` `_id`s. `None`: unknown.
+    pub(super) fn ids_after(self, page: &PageHeader, added: Option<&PageIds>) -> Option<PageIds> {
         match self {
-            Self::Revision(_) => page.ids.as_ref()?.with(items),
+            Self::Revision(_) => page.ids.as_ref()?.with(added?),
             // Another client may have pushed to the page, also if the header is the known one.
             Self::Header | Self::Room => None,
         }

@@ -18,26 +18,26 @@ const MOST: usize = 32;
 pub struct PageIds(Vec<u32>);
 
 impl PageIds {
-    /// The `_id`s of a page with these items. `None`: they are too many, or an item has none.
+    /// The `_id`s of these items. `None`: an item has none.
     pub(in crate::pattern::bucket) fn of(items: &[&Item]) -> Option<Self> {
-        Self(Vec::new()).with(items)
+        items.iter().map(|item| hash(item)).collect::<Option<_>>().map(Self)
     }
 
-    /// The `_id`s after these items are added.
-    pub(in crate::pattern::bucket) fn with(&self, items: &[&Item]) -> Option<Self> {
-        let count = self.0.len().saturating_add(items.len());
-        let added = (count <= MOST).then(|| hashes(items))??;
-        Some(Self([self.0.as_slice(), &added].concat()))
+    /// The `_id`s to record for a new page with these items. `None`: they are too many, or an item has none.
+    pub(in crate::pattern::bucket) fn of_page(items: &[&Item]) -> Option<Self> {
+        (items.len() <= MOST).then(|| Self::of(items)).flatten()
     }
 
-    /// Whether the page can have the `_id` of one of these items.
-    pub(in crate::pattern::bucket) fn may_contain(&self, items: &[&Item]) -> bool {
-        hashes(items).is_none_or(|hashes| hashes.iter().any(|hash| self.0.contains(hash)))
+    /// The `_id`s to record after these are added. `None`: they are too many.
+    pub(in crate::pattern::bucket) fn with(&self, added: &Self) -> Option<Self> {
+        let count = self.0.len().saturating_add(added.0.len());
+        (count <= MOST).then(|| Self([self.0.as_slice(), &added.0].concat()))
     }
-}
 
-fn hashes(items: &[&Item]) -> Option<Vec<u32>> {
-    items.iter().map(|item| hash(item)).collect()
+    /// Whether the page can have one of these `_id`s.
+    pub(in crate::pattern::bucket) fn may_contain(&self, ids: &Self) -> bool {
+        ids.0.iter().any(|hash| self.0.contains(hash))
+    }
 }
 
 #[expect(
@@ -75,18 +75,19 @@ mod tests {
             rawdoc! { "_id": { "a": "7" }, "k": 1 },
         ]
         .map(|document| item(&document));
-        let ids = PageIds::of(&[&one]).unwrap();
-        assert!(ids.may_contain(&[&other, &equal]));
-        assert!(!ids.may_contain(&[&other]));
-        let ids = ids.with(&[&other]).unwrap();
-        assert!(ids.may_contain(&[&other]) && ids.may_contain(&[&equal]));
+        let of = |items: &[&Item]| PageIds::of(items).unwrap();
+        let ids = of(&[&one]);
+        assert!(ids.may_contain(&of(&[&other, &equal])));
+        assert!(!ids.may_contain(&of(&[&other])));
+        let ids = ids.with(&of(&[&other])).unwrap();
+        assert!(ids.may_contain(&of(&[&other])) && ids.may_contain(&of(&[&equal])));
     }
 
     #[test]
     fn the_ids_of_a_page_with_many_items_are_not_recorded() {
         let one = item(&rawdoc! { "_id": 1, "k": 1 });
-        let ids = PageIds::of(&[&one; MOST]).unwrap();
-        assert_eq!(ids.with(&[&one]), None);
-        assert_eq!(PageIds::of(&[&one; MOST + 1]), None);
+        let ids = PageIds::of_page(&[&one; MOST]).unwrap();
+        assert_eq!(ids.with(&PageIds::of(&[&one]).unwrap()), None);
+        assert_eq!(PageIds::of_page(&[&one; MOST + 1]), None);
     }
 }
