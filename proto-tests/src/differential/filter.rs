@@ -54,7 +54,7 @@ impl Generator {
         let (has_time, has_ids) = (self.shape.time.is_some(), self.has_ids());
         match self.take_where(|form: FilterForm| match form {
             FilterForm::OneKeyInTime | FilterForm::InTime => has_time,
-            FilterForm::ById | FilterForm::ByIds => has_ids,
+            FilterForm::ById | FilterForm::ByIdAndMore | FilterForm::ByIds => has_ids,
             _ => true,
         }) {
             FilterForm::Everything => doc! {},
@@ -71,6 +71,11 @@ impl Generator {
             }
             FilterForm::InTime => doc! { self.shape.time.clone().unwrap_or_default(): self.time_range() },
             FilterForm::ById => doc! { "_id": self.some_id().unwrap_or(Bson::Null) },
+            FilterForm::ByIdAndMore => {
+                let mut filter = doc! { "_id": self.some_id().unwrap_or(Bson::Null) };
+                self.append_condition(&mut filter, 1);
+                filter
+            }
             FilterForm::ByIds => {
                 let ids: Vec<Bson> = (0..3).filter_map(|_| self.some_id()).filter(is_literal).collect();
                 doc! { "_id": { "$in": ids } }

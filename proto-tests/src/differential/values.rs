@@ -345,6 +345,7 @@ impl Generator {
             }),
             IdType::Reference => bson!({ "$ref": "things", "$id": number }),
             IdType::DocumentWithSymbol => bson!({ "a": Bson::Symbol(format!("s{number}")) }),
+            IdType::DocumentWithoutName => bson!({ "": number }),
             IdType::EmptyTimestamp => zero(),
             IdType::NotANumber => Bson::Double(f64::NAN),
         };

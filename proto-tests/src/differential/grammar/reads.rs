@@ -4,7 +4,7 @@ use super::declare_sites;
 
 declare_sites! {
     /// What a filter is about.
-    "filter" FilterForm { Everything 4, OneKey 8, OneKeyInTime 8, OneKeyAndMore 2, InTime 2, ById 2, ByIds 1, Any 18 }
+    "filter" FilterForm { Everything 4, OneKey 8, OneKeyInTime 8, OneKeyAndMore 2, InTime 2, ById 2, ByIdAndMore 1, ByIds 1, Any 18 }
 
     /// The clauses of a filter of any kind.
     "filter.clause" Clause { Connective 20, Expression 10, Comment 3, Refused 1, Broken 1, Code 2, Condition 65 }

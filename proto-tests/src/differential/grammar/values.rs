@@ -22,7 +22,7 @@ declare_sites! {
     /// The type of a new `_id`.
     "_id.type" IdType {
         Int 36, Double 12, Long 12, String 12, ObjectId 12, Document 2, Date 2, Fraction 2, Decimal 2, Timestamp 2, Binary 2,
-        Reference 2, DocumentWithSymbol 1, EmptyTimestamp 1, NotANumber 1,
+        Reference 2, DocumentWithSymbol 1, DocumentWithoutName 1, EmptyTimestamp 1, NotANumber 1,
     }
 
     /// The first field of a document, which may depend on the order of fields.
