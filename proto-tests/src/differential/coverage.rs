@@ -2,6 +2,7 @@
 //! selects the next ones.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use super::grammar::{self, GROUPS, Group, Site};
 
@@ -66,7 +67,9 @@ impl Coverage {
             let name = list.strip_prefix(site).and_then(|rest| rest.strip_prefix('.'));
             name.is_some_and(|name| name.eq_ignore_ascii_case(alternative))
         };
-        let mut lists = self.examples.iter().filter(|(list, _)| is_its(list));
+        let of_site = self.examples.range::<str, _>((Bound::Included(site), Bound::Unbounded));
+        let of_site = of_site.take_while(|(list, _)| list.starts_with(site));
+        let mut lists = of_site.filter(|(list, _)| is_its(list));
         lists.any(|(_, texts)| texts.values().any(|count| *count == 0))
     }
 

@@ -126,9 +126,8 @@ pub(crate) fn generated() -> &'static Coverage {
 fn generate() -> Coverage {
     let mut all = crate::merge::generated();
     all.add(&crate::one_key::generated());
-    for in_sessions in [false, true] {
-        all.add(&generated_by_runs(in_sessions));
-    }
+    all.add(generated_on_a_standalone());
+    all.add(&generated_by_runs(true));
     all
 }
 
@@ -140,10 +139,15 @@ fn generated_by_runs(in_sessions: bool) -> Coverage {
     coverage
 }
 
+fn generated_on_a_standalone() -> &'static Coverage {
+    static GENERATED: OnceLock<Coverage> = OnceLock::new();
+    GENERATED.get_or_init(|| generated_by_runs(false))
+}
+
 /// What a replica set need not repeat in an ordinary run, because a standalone has it.
 fn covered_before(in_sessions: bool) -> Coverage {
     if in_sessions && !is_full() {
-        generated_by_runs(false)
+        generated_on_a_standalone().clone()
     } else {
         Coverage::default()
     }
