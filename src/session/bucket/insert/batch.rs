@@ -162,11 +162,13 @@ impl<'a> InsertBatch<'a> {
         if let Some(page) = &run.avoided_page {
             self.groups.iter_mut().for_each(|group| group.avoid(page.clone()));
         }
-        // For a single item, the insert itself reports a duplicate `_id`. In a transaction that error
-        // would end the transaction, so the `_id` is looked up first.
-        let look_first = self.in_transaction() || self.pending() > 1;
-        if run.shape.item_ids().are_indexed() && look_first {
-            self.groups.iter_mut().for_each(KeyBatch::suspect_ids);
+        if run.shape.item_ids().are_indexed() {
+            let look_first = self.in_transaction() || (self.ordered && self.pending() > 1);
+            // The statement of a single item reports a duplicate `_id` itself. In a transaction that error would
+            // end the transaction, and an ordered command would have stored later items before it.
+            let suspects = self.groups.iter_mut();
+            let suspects = suspects.filter(|group| look_first || group.pending().nth(1).is_some());
+            suspects.for_each(KeyBatch::suspect_ids);
         }
     }
 
