@@ -26,6 +26,7 @@ mod first_page_cache;
 pub mod handshake;
 mod head_page_cache;
 mod id_source;
+mod insert_groups;
 mod key_length_cache;
 mod kill_cursors;
 mod malformed_pipeline;

@@ -58,7 +58,10 @@ impl BucketCommand<'_> {
     /// Executes the command and returns its reply. Not cancel safe: after a cancellation the
     /// upstream connection is unusable.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
-        self.execute().await
+        match self.context.head.command {
+            Command::Insert => insert::group::run(&mut self).await,
+            _ => self.execute().await,
+        }
     }
 
     /// Like [`Self::run`], for a command whose state is read afterwards. Not cancel safe.

@@ -15,6 +15,7 @@ use super::dry_run::{DryRun, Observer};
 use super::first_page_cache::FirstPages;
 use super::head_page_cache::HeadPages;
 use super::id_source::Timestamps;
+use super::insert_groups::InsertGroups;
 use super::key_length_cache::KeyLengths;
 use super::many_values_cache::ManyValues;
 use super::memory::MemoryBudget;
@@ -63,6 +64,7 @@ pub struct Settings {
     pub(super) key_lengths: Arc<KeyLengths>,
     pub(super) many_values: Arc<ManyValues>,
     pub(super) reserving_page_deletions: Arc<ReservingPageDeletions>,
+    pub(super) insert_groups: Arc<InsertGroups>,
     /// The UUIDs of outlier collections that have no default collation. A write that was evaluated
     /// in a scratch collection names the UUID, so mongod refuses it on a collection that was
     /// recreated.
@@ -91,6 +93,7 @@ impl Settings {
             key_lengths: Arc::default(),
             many_values: Arc::default(),
             reserving_page_deletions: Arc::default(),
+            insert_groups: Arc::default(),
             without_collation: Arc::default(),
             outlier_shape_markers: Arc::default(),
             known_outliers: Arc::default(),

@@ -11,6 +11,7 @@ mod emptied_pages;
 mod error_order;
 mod exactly_once;
 mod explained;
+mod insert_groups;
 mod inserts;
 mod key_changes;
 mod long_values;

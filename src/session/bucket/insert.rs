@@ -3,10 +3,12 @@
 //! [`prefetch`] reads head pages, existing `_id`s and existing keys of [unique indexes](unique_values),
 //! [`validity`] finds items that do not satisfy the application's validator,
 //! [`retry_recovery`] finds the items that an earlier attempt stored, [`dispatch`] sends the planned
-//! statements, [`write_concern`] waits for the client's write concern.
+//! statements, [`write_concern`] waits for the client's write concern. [`group`] executes inserts of several clients
+//! together.
 
 mod batch;
 mod dispatch;
+pub(super) mod group;
 mod prefetch;
 mod release_reservations;
 mod retry_recovery;

@@ -104,6 +104,9 @@ impl Closed {
             Self::Upstream(error) if upstream.is_some_and(Upstream::is_retired) => {
                 tracing::debug!(%peer, %error, "closed a connection: the upstream is no longer the primary");
             }
+            Self::Upstream(error @ LinkError::GroupLost) => {
+                tracing::warn!(%peer, %error, "closed a connection: the result of its insert is unknown");
+            }
             Self::Upstream(error) => {
                 tracing::warn!(%peer, %error, "closed a connection: the upstream is not available");
             }

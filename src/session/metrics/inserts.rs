@@ -69,6 +69,8 @@ pub struct InsertMetrics {
     pub bucket_fill: Histogram,
     /// Buckets begun.
     pub buckets_opened: IntCounter,
+    /// Inserts in a group.
+    group_inserts: Histogram,
 }
 
 impl InsertMetrics {
@@ -83,12 +85,19 @@ impl InsertMetrics {
             late_items: counter(registry, "out_of_order_items_total", OUT_OF_ORDER_ITEMS)?,
             bucket_fill: bucket_fill(registry)?,
             buckets_opened: counter(registry, "buckets_opened_total", BUCKETS_OPENED)?,
+            group_inserts: group_inserts(registry)?,
         })
     }
 
     /// Counts an executed statement.
     pub fn placed(&self, placing: Placing) {
         self.placed[placing as usize].inc();
+    }
+
+    /// Counts a group with this number of inserts.
+    pub fn group(&self, inserts: usize) {
+        self.group_inserts
+            .observe(u32::try_from(inserts).unwrap_or(u32::MAX).into());
     }
 
     /// Counts a look-up in the head page cache.
@@ -117,6 +126,14 @@ fn bucket_fill(registry: &Registry) -> Result<Histogram, prometheus::Error> {
                 raise it.";
     let bounds = vec![1.0, 2.0, 5.0, 9.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0];
     let options = HistogramOpts::new("mongoshape_bucket_fill_items", help).buckets(bounds);
+    registered(registry, Histogram::with_opts(options)?)
+}
+
+fn group_inserts(registry: &Registry) -> Result<Histogram, prometheus::Error> {
+    let help = "Inserts of one document that waited for others of their collection and were then executed as one command. When \
+                most groups are large, mongod is busy with single inserts: insertMany costs it less.";
+    let bounds = vec![1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0];
+    let options = HistogramOpts::new("mongoshape_insert_group_size", help).buckets(bounds);
     registered(registry, Histogram::with_opts(options)?)
 }
 

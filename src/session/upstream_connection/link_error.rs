@@ -28,6 +28,9 @@ pub(in crate::session) enum LinkError {
     /// A dry run sends nothing. The connection is intact.
     #[error("the command is a dry run")]
     DryRun,
+    /// Another session executed the command in a group, and its result is unknown. The connection is intact.
+    #[error("an insert was executed together with those of other clients, and its result is unknown")]
+    GroupLost,
     #[error("the upstream connection failed: {0}")]
     Stream(StreamError),
     /// An internal command could not be encoded, or its reply not decoded.

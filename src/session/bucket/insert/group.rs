@@ -1,0 +1,182 @@
+//! Executes inserts of one document in [groups](crate::session::insert_groups).
+//!
+//! A group is one unordered insert of all documents, without the session of its leader. Each client's reply has the
+//! error of its own document. An insert with a transaction number is never grouped: mongod records it under its own
+//! session, and a retry depends on that record.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::super::command::BucketCommand;
+use super::super::retry_on_swap::write_errors;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, fields, put, single};
+use crate::command::error::WriteError;
+use crate::command::header::CommandHeader;
+use crate::command::insert::Insert;
+use crate::session::error::RunError;
+use crate::session::insert_groups::{
+    Admission, GroupEvent, GroupMember, GroupOptions, GroupableInsert, GroupedCollection, InsertGroup,
+};
+use crate::session::upstream_connection::LinkError;
+use crate::wire::{OpMsg, OpMsgBuilder};
+
+/// The most bytes of a document that is grouped. mongod's cost of a larger one is not that of its command.
+const MAX_DOCUMENT_BYTES: usize = 64 << 10;
+
+/// An insert that can be executed in a group.
+struct Candidate<'a> {
+    document: &'a RawDocument,
+    /// The options of the command.
+    options: RawDocumentBuf,
+}
+
+/// Executes an insert, alone or in a group. Not cancel safe.
+pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let Some(candidate) = candidate(run) else {
+        return run.execute().await;
+    };
+    let groups = &run.context.settings.insert_groups;
+    let collection = GroupedCollection::new(run.context.term, run.namespace);
+    if let Some(_permit) = groups.admit_at_once(&collection) {
+        return run.execute().await;
+    }
+    if run.context.head.validate().is_err() {
+        return run.execute().await;
+    }
+    let insert = GroupableInsert {
+        options: GroupOptions {
+            users: run.context.link.users(run.context.head.body()).await?,
+            options: candidate.options.clone(),
+        },
+        document: candidate.document.to_owned(),
+    };
+    match groups.admit(&collection, insert) {
+        Admission::Now(_permit) => run.execute().await,
+        Admission::Later(event) => match event.await {
+            Ok(GroupEvent::Executed(reply)) => reply,
+            Ok(GroupEvent::Leads(group)) => lead(run, &candidate, group).await,
+            // The leader's session has ended before the reply.
+            Err(_) => Err(LinkError::GroupLost.into()),
+        },
+    }
+}
+
+/// The command as a part of a group. `None` if it has an option that concerns it alone, or may fail as a whole.
+fn candidate<'a>(run: &mut BucketCommand<'a>) -> Option<Candidate<'a>> {
+    let head = run.context.head;
+    let is_fenced = run.context.link.fence_of(run.namespace).is_some();
+    if is_fenced || head.expects_no_reply || run.context.link.is_dry_run() {
+        return None;
+    }
+    let mut options = RawDocumentBuf::new();
+    for field in fields(head.body()) {
+        let (name, value) = field.ok()?;
+        match (name, value) {
+            // A session without a transaction number does not concern a write.
+            ("insert" | "documents" | "$db" | "ordered" | "lsid" | "$clusterTime" | "$readPreference", _) => {}
+            ("writeConcern", RawBsonRef::Document(_)) | ("apiVersion" | "apiStrict" | "apiDeprecationErrors", _) => {
+                put(&mut options, name, value);
+            }
+            _ => return None,
+        }
+    }
+    let command = Insert::parse(head).ok()?;
+    match command.documents.as_slice() {
+        [document] if document.as_bytes().len() <= MAX_DOCUMENT_BYTES && !command.unacknowledged => {
+            Some(Candidate { document, options })
+        }
+        _ => None,
+    }
+}
+
+/// Executes a group, and gives each member its reply. Returns the leader's.
+async fn lead(
+    run: &mut BucketCommand<'_>,
+    candidate: &Candidate<'_>,
+    group: InsertGroup,
+) -> Result<RawDocumentBuf, RunError> {
+    let InsertGroup { members, permit } = group;
+    run.context
+        .shared
+        .metrics
+        .inserts
+        .group(members.len().saturating_add(1));
+    if members.is_empty() {
+        return run.execute().await;
+    }
+    let reply = GroupReply::new(execute(run, candidate, &members).await);
+    drop(permit);
+    for (position, member) in members.into_iter().enumerate() {
+        member.reply(reply.at(position.saturating_add(1)));
+    }
+    reply.into_leaders()
+}
+
+/// Executes a group as one command.
+async fn execute(
+    run: &mut BucketCommand<'_>,
+    candidate: &Candidate<'_>,
+    members: &[GroupMember],
+) -> Result<RawDocumentBuf, RunError> {
+    let mut body = single("insert", run.namespace.collection);
+    body.append(cstr!("ordered"), false);
+    for (name, value) in candidate.options.iter().flatten() {
+        body.append(name, value);
+    }
+    body.append(cstr!("$db"), run.namespace.database);
+    let members = members.iter().map(|member| &*member.document);
+    let documents = std::iter::once(candidate.document).chain(members);
+    let message = OpMsgBuilder::new(0, 0).body(&body).sequence("documents", documents);
+    let message = message.build().map_err(LinkError::from)?;
+    let head = CommandHeader::of(OpMsg::parse(&message).map_err(LinkError::from)?)?;
+    let context = run.context.for_internal_command(&head, false);
+    let mut group = BucketCommand::new(context, run.shape, run.namespace);
+    let reply = Box::pin(group.execute()).await;
+    if reply.is_err() && group.executed > 0 {
+        // The error does not say which documents are stored.
+        return Err(LinkError::GroupLost.into());
+    }
+    reply
+}
+
+/// The reply to a group.
+struct GroupReply {
+    reply: Result<RawDocumentBuf, RunError>,
+    /// The errors of documents, by their positions in the group.
+    errors: HashMap<usize, WriteError>,
+}
+
+impl GroupReply {
+    fn new(reply: Result<RawDocumentBuf, RunError>) -> Self {
+        let errors = reply.iter().flat_map(|reply| write_errors(reply)).collect();
+        Self { reply, errors }
+    }
+
+    /// The reply to the client whose document is at this position.
+    fn at(&self, position: usize) -> Result<RawDocumentBuf, RunError> {
+        match &self.reply {
+            Ok(reply) => Ok(self.for_document(reply, position)),
+            Err(RunError::Command(error)) => Err(error.clone().into()),
+            // The leader's connection is lost.
+            Err(_) => Err(LinkError::GroupLost.into()),
+        }
+    }
+
+    /// The reply to the leader, whose document is the first.
+    fn into_leaders(self) -> Result<RawDocumentBuf, RunError> {
+        match &self.reply {
+            Ok(reply) => Ok(self.for_document(reply, 0)),
+            Err(_) => self.reply,
+        }
+    }
+
+    fn for_document(&self, reply: &RawDocument, position: usize) -> RawDocumentBuf {
+        let error = self.errors.get(&position);
+        let errors = error.map(|error| array_of(&[error.to_document(0)]));
+        let n = RawBsonRef::Int32(i32::from(error.is_none()));
+        let errors = errors.as_ref().map(|errors| RawBsonRef::Array(errors));
+        with_replaced(reply, &[("n", Some(n)), ("writeErrors", errors)])
+    }
+}
