@@ -1,15 +1,15 @@
 //! The upstream connection of one client: relayed frames and internal commands, in order.
 
 mod link_error;
+mod session_number;
 mod timer;
 
 use std::time::Duration;
 
-use bson::Binary;
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::spec::BinarySubtype;
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub(super) use self::link_error::LinkError;
+pub(super) use self::session_number::SessionNumber;
 use self::timer::UpstreamTimer;
 use super::error::RunError;
 use super::fence::UuidFence;
@@ -55,25 +55,6 @@ pub(super) struct UpstreamConnection {
     own: SessionNumber,
     /// The collection of the current command, if its layout may change.
     fence: Option<UuidFence>,
-}
-
-/// The session and number of an internal transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SessionNumber {
-    pub(super) session: u128,
-    pub(super) number: i64,
-}
-
-impl SessionNumber {
-    /// Appends `lsid` and `txnNumber`.
-    pub(super) fn append_to(self, command: &mut RawDocumentBuf) {
-        let id = Binary {
-            subtype: BinarySubtype::Uuid,
-            bytes: self.session.to_be_bytes().to_vec(),
-        };
-        command.append(cstr!("lsid"), single("id", id));
-        command.append(cstr!("txnNumber"), self.number);
-    }
 }
 
 /// An internal command: its body, and documents in a sequence.
@@ -195,6 +176,14 @@ impl UpstreamConnection {
         let received = self.stream.next().await?.ok_or(LinkError::Closed)?;
         self.waiting.end();
         Ok(received)
+    }
+
+    /// Waits for a result that another session gets from the upstream. The upstream's time includes this wait.
+    pub(super) async fn waiting_for<T>(&mut self, result: impl Future<Output = T>) -> T {
+        self.waiting.begin();
+        let result = result.await;
+        self.waiting.end();
+        result
     }
 
     /// Returns when the upstream has closed the connection. Cancel safe.

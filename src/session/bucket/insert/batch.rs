@@ -163,9 +163,10 @@ impl<'a> InsertBatch<'a> {
             self.groups.iter_mut().for_each(|group| group.avoid(page.clone()));
         }
         if run.shape.item_ids().are_indexed() {
-            let look_first = self.in_transaction() || (self.ordered && self.pending() > 1);
             // The statement of a single item reports a duplicate `_id` itself. In a transaction that error would
             // end the transaction, and an ordered command would have stored later items before it.
+            let look_first = self.in_transaction() || (self.ordered && self.pending() > 1);
+            let look_first = look_first || !self.repeated_ids.is_empty();
             let suspects = self.groups.iter_mut();
             let suspects = suspects.filter(|group| look_first || group.pending().nth(1).is_some());
             suspects.for_each(KeyBatch::suspect_ids);

@@ -11,8 +11,8 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::super::command::BucketCommand;
 use super::super::retry_on_swap::write_errors;
 use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, fields, put, single};
-use crate::command::error::WriteError;
+use crate::command::document::{append_fields, array_of, fields, put, single};
+use crate::command::error::{CommandError, WriteError};
 use crate::command::header::CommandHeader;
 use crate::command::insert::Insert;
 use crate::session::error::RunError;
@@ -25,16 +25,24 @@ use crate::wire::{OpMsg, OpMsgBuilder};
 /// The most bytes of a document that is grouped. mongod's cost of a larger one is not that of its command.
 const MAX_DOCUMENT_BYTES: usize = 64 << 10;
 
-/// An insert that can be executed in a group.
-struct Candidate<'a> {
-    document: &'a RawDocument,
-    /// The options of the command.
-    options: RawDocumentBuf,
-}
+/// The fields of a command that do not matter to its group. A session without a transaction number does not concern a
+/// write.
+const OWN: &[&str] = &[
+    "insert",
+    "documents",
+    "ordered",
+    "$db",
+    "lsid",
+    "$clusterTime",
+    "$readPreference",
+];
+
+/// The fields in which the commands of a group are equal.
+const SHARED: &[&str] = &["writeConcern", "apiVersion", "apiStrict", "apiDeprecationErrors"];
 
 /// Executes an insert, alone or in a group. Not cancel safe.
 pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let Some(candidate) = candidate(run) else {
+    let Some(document) = groupable(run) else {
         return run.execute().await;
     };
     let groups = &run.context.settings.insert_groups;
@@ -45,56 +53,60 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     if run.context.head.validate().is_err() {
         return run.execute().await;
     }
+    let body = run.context.head.body();
     let insert = GroupableInsert {
         options: GroupOptions {
-            users: run.context.link.users(run.context.head.body()).await?,
-            options: candidate.options.clone(),
+            users: run.context.link.users(body).await?,
+            options: shared_options(body),
         },
-        document: candidate.document.to_owned(),
+        document: document.to_owned(),
     };
     match groups.admit(&collection, insert) {
         Admission::Now(_permit) => run.execute().await,
-        Admission::Later(event) => match event.await {
+        Admission::Later(event) => match run.context.link.waiting_for(event).await {
             Ok(GroupEvent::Executed(reply)) => reply,
-            Ok(GroupEvent::Leads(group)) => lead(run, &candidate, group).await,
+            Ok(GroupEvent::Leads(group)) => lead(run, document, group).await,
             // The leader's session has ended before the reply.
             Err(_) => Err(LinkError::GroupLost.into()),
         },
     }
 }
 
-/// The command as a part of a group. `None` if it has an option that concerns it alone, or may fail as a whole.
-fn candidate<'a>(run: &mut BucketCommand<'a>) -> Option<Candidate<'a>> {
+/// The document of an insert that can be executed in a group. `None` if the command has several, or an option that
+/// concerns it alone.
+fn groupable<'a>(run: &mut BucketCommand<'a>) -> Option<&'a RawDocument> {
     let head = run.context.head;
     let is_fenced = run.context.link.fence_of(run.namespace).is_some();
     if is_fenced || head.expects_no_reply || run.context.link.is_dry_run() {
         return None;
     }
-    let mut options = RawDocumentBuf::new();
-    for field in fields(head.body()) {
-        let (name, value) = field.ok()?;
-        match (name, value) {
-            // A session without a transaction number does not concern a write.
-            ("insert" | "documents" | "$db" | "ordered" | "lsid" | "$clusterTime" | "$readPreference", _) => {}
-            ("writeConcern", RawBsonRef::Document(_)) | ("apiVersion" | "apiStrict" | "apiDeprecationErrors", _) => {
-                put(&mut options, name, value);
-            }
-            _ => return None,
-        }
+    let is_option_of_group = |field: Result<(&str, RawBsonRef<'_>), CommandError>| match field {
+        Ok(("writeConcern", value)) => matches!(value, RawBsonRef::Document(_)),
+        Ok((name, _)) => OWN.contains(&name) || SHARED.contains(&name),
+        Err(_) => false,
+    };
+    if !fields(head.body()).all(is_option_of_group) {
+        return None;
     }
     let command = Insert::parse(head).ok()?;
     match command.documents.as_slice() {
-        [document] if document.as_bytes().len() <= MAX_DOCUMENT_BYTES && !command.unacknowledged => {
-            Some(Candidate { document, options })
-        }
+        [document] if document.as_bytes().len() <= MAX_DOCUMENT_BYTES && !command.unacknowledged => Some(document),
         _ => None,
     }
+}
+
+/// The options in which the commands of a group are equal.
+fn shared_options(body: &RawDocument) -> RawDocumentBuf {
+    let shared = fields(body).flatten().filter(|(name, _)| SHARED.contains(name));
+    let mut options = RawDocumentBuf::new();
+    shared.for_each(|(name, value)| put(&mut options, name, value));
+    options
 }
 
 /// Executes a group, and gives each member its reply. Returns the leader's.
 async fn lead(
     run: &mut BucketCommand<'_>,
-    candidate: &Candidate<'_>,
+    document: &RawDocument,
     group: InsertGroup,
 ) -> Result<RawDocumentBuf, RunError> {
     let InsertGroup { members, permit } = group;
@@ -106,7 +118,7 @@ async fn lead(
     if members.is_empty() {
         return run.execute().await;
     }
-    let reply = GroupReply::new(execute(run, candidate, &members).await);
+    let reply = GroupReply::new(execute(run, document, &members).await);
     drop(permit);
     for (position, member) in members.into_iter().enumerate() {
         member.reply(reply.at(position.saturating_add(1)));
@@ -117,17 +129,15 @@ async fn lead(
 /// Executes a group as one command.
 async fn execute(
     run: &mut BucketCommand<'_>,
-    candidate: &Candidate<'_>,
+    document: &RawDocument,
     members: &[GroupMember],
 ) -> Result<RawDocumentBuf, RunError> {
     let mut body = single("insert", run.namespace.collection);
     body.append(cstr!("ordered"), false);
-    for (name, value) in candidate.options.iter().flatten() {
-        body.append(name, value);
-    }
+    append_fields(&mut body, &shared_options(run.context.head.body()));
     body.append(cstr!("$db"), run.namespace.database);
     let members = members.iter().map(|member| &*member.document);
-    let documents = std::iter::once(candidate.document).chain(members);
+    let documents = std::iter::once(document).chain(members);
     let message = OpMsgBuilder::new(0, 0).body(&body).sequence("documents", documents);
     let message = message.build().map_err(LinkError::from)?;
     let head = CommandHeader::of(OpMsg::parse(&message).map_err(LinkError::from)?)?;

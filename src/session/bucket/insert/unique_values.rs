@@ -151,7 +151,8 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
         without_key = read_keys(run, batch);
     }
     refuse(run, batch, without_key);
-    if looks_up && !batch.unique.indexes.is_empty() {
+    // An item with the key of another item may have a stored `_id`, too, which mongod reports first.
+    if (looks_up || batch.unique.has_repeated) && !batch.unique.indexes.is_empty() {
         batch.groups.iter_mut().for_each(KeyBatch::suspect_ids);
     }
     Ok(())
