@@ -11,7 +11,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 use super::arguments::with_replaced;
 use super::document::{as_flag, get, put};
 use super::namespace::Namespace;
-use code::is_resumable;
+use code::{is_resumable, name_of_server_error};
 
 pub use code::{ErrorCode, is_retryable};
 pub use write::WriteError;
@@ -79,6 +79,17 @@ impl CommandError {
         match self {
             Self::Own { code: own, .. } => *own == code,
             Self::Upstream(reply) => reply.get_i32("code").is_ok_and(|number| number == code.number()),
+        }
+    }
+
+    /// Whether mongod reports that it could not continue. It may have executed a part of the command.
+    #[must_use]
+    pub fn is_of_server(&self) -> bool {
+        match self {
+            Self::Own { .. } => false,
+            Self::Upstream(reply) => reply
+                .get_i32("code")
+                .is_ok_and(|code| name_of_server_error(code).is_some()),
         }
     }
 

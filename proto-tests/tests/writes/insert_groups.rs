@@ -248,6 +248,33 @@ fn a_lost_connection_closes_those_of_all_clients_of_the_group() -> Result<()> {
     Ok(())
 }
 
+/// mongod may have executed a part of a command that it could not finish.
+#[test]
+fn no_client_of_a_group_gets_an_error_that_promises_that_nothing_was_stored() -> Result<()> {
+    const NOT_PRIMARY: i32 = 10107;
+    let server = Options::default().parameter("enableTestCommands=1").standalone()?;
+    let mut crowd = Crowd::new(&server)?;
+    crowd
+        .proxy
+        .expect_log(Level::Warn, "the result of its insert is unknown");
+    let fail = |mode: Bson| {
+        let data = doc! { "failCommands": ["insert", "update"], "errorCode": NOT_PRIMARY };
+        doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data, "$db": "admin" }
+    };
+    crowd
+        .sides
+        .plain
+        .command_ok(&fail(Bson::String("alwaysOn".to_owned())))?;
+    let items = (0..CLIENTS).map(|client| insert(&item(client, client)));
+    let replies = crowd.insert(&items.collect::<Vec<_>>())?;
+    crowd.sides.plain.command_ok(&fail(Bson::String("off".to_owned())))?;
+    let answered: Vec<i32> = replies.iter().flatten().map(first_code).collect();
+    ensure!(answered.iter().all(|code| *code == NOT_PRIMARY), "{answered:?}");
+    // Those that were executed alone.
+    ensure!(answered.len() < replies.len() / 2, "{} replies", answered.len());
+    crowd.sides.check()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_different_users_are_in_different_groups() -> Result<()> {
     const DATABASE: &str = "shop";

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::super::command::BucketCommand;
-use super::super::retry_on_swap::write_errors;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{append_fields, array_of, fields, put, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::header::CommandHeader;
 use crate::command::insert::Insert;
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::retry_on_swap::write_errors;
 use crate::session::error::RunError;
 use crate::session::insert_groups::{
     Admission, GroupEvent, GroupMember, GroupOptions, GroupableInsert, GroupedCollection, InsertGroup,
@@ -143,12 +143,11 @@ async fn execute(
     let head = CommandHeader::of(OpMsg::parse(&message).map_err(LinkError::from)?)?;
     let context = run.context.for_internal_command(&head, false);
     let mut group = BucketCommand::new(context, run.shape, run.namespace);
-    let reply = Box::pin(group.execute()).await;
-    if reply.is_err() && group.executed > 0 {
+    match Box::pin(group.execute()).await {
         // The error does not say which documents are stored.
-        return Err(LinkError::GroupLost.into());
+        Err(RunError::Command(error)) if group.executed > 0 || error.is_of_server() => Err(LinkError::GroupLost.into()),
+        reply => reply,
     }
-    reply
 }
 
 /// The reply to a group.
