@@ -162,6 +162,10 @@ declare_sites! {
         UpsertByValue 2, Delete 2, Drop 1, Create 1, CreateOther 1,
     }
 
+    /// The `_id` of the last of several documents that are inserted: that of another one, or of a stored document, then
+    /// with or without the values of the first.
+    "unique.id" UniqueId { New 5, Repeated 2, Stored 2, StoredWithValues 4 }
+
     /// A write on a key that has one nearly full page.
     "oneKey.write" OneKeyWrite {
         InsertNewer 2, InsertSeveral 4, InsertOlder 1, InsertAndDelete 4, DeleteOldest 1, DeleteNewest 1, DeleteLatest 1, Update 1,

@@ -8,7 +8,7 @@ use super::scene::documents;
 use super::step::{Creation, Refusal, Step, Target, same};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon};
-use crate::differential::grammar::{UNIQUE, UniqueCreation, UniqueIndex, UniqueValue, UniqueWrite};
+use crate::differential::grammar::{UNIQUE, UniqueCreation, UniqueId, UniqueIndex, UniqueValue, UniqueWrite};
 use crate::differential::sides::COLLECTION;
 use crate::differential::{Generator, Sides, contents};
 use crate::shape::ItemIds;
@@ -193,8 +193,21 @@ fn insertion(generator: &mut Generator, form: UniqueWrite, index: UniqueIndex, n
         new[0].insert("nested", bson!([{ "x": 1 }, { "x": 2 }]));
     }
     // Which of them is stored depends on the values.
-    if count > 1 && generator.shape.item_ids == ItemIds::Unique && generator.chance(25) {
-        new[1].insert("_id", next);
+    if let [first, .., last] = new.as_mut_slice()
+        && generator.shape.item_ids == ItemIds::Unique
+    {
+        let form = generator.take::<UniqueId>();
+        match form {
+            UniqueId::New => None,
+            UniqueId::Repeated => last.insert("_id", next),
+            UniqueId::Stored | UniqueId::StoredWithValues => last.insert("_id", generator.between(1, 12)),
+        };
+        if form == UniqueId::StoredWithValues {
+            // New values, so the first is stored.
+            for document in [first, last] {
+                document.extend(doc! { "qty": next, "nested": { "x": next } });
+            }
+        }
     }
     doc! { "insert": COLLECTION, "documents": new, "ordered": generator.chance(50) }
 }
