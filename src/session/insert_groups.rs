@@ -1,9 +1,9 @@
 //! Groups concurrent inserts of one document each. A group is one command, so its clients share mongod's cost of a
 //! command (`docs/decisions/0049-concurrent-inserts-are-grouped.md`).
 //!
-//! At most [`MAX_IN_FLIGHT`] commands of a collection are executed at a time. Further inserts wait. When a command ends,
-//! the first waiting session becomes the leader of the next group: it executes its own insert and those that wait with
-//! equal [options](GroupOptions). An insert is executed at once if fewer commands are in flight.
+//! At most [`MAX_IN_FLIGHT`] commands of a collection are executed at a time. Further inserts wait. When a command
+//! ends, the first waiting session becomes the leader of the next group: it executes its own insert and those that wait
+//! with equal [options](GroupOptions). An insert is executed at once if fewer commands are in flight.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use super::error::RunError;
 use crate::command::namespace::Namespace;
 
-/// The commands that are executed on a collection at a time. With fewer of them, groups are larger, but mongod uses fewer
-/// processors.
+/// The most commands that are executed on a collection at a time. A lower limit makes groups larger, but mongod then
+/// uses fewer processors.
 const MAX_IN_FLIGHT: usize = 8;
 
 /// The most inserts in a group.
@@ -233,7 +233,7 @@ mod tests {
         collection: "c",
     };
 
-    /// Inserts of one collection of which as many are in flight as possible.
+    /// A collection with [`MAX_IN_FLIGHT`] commands.
     struct Busy {
         groups: Arc<InsertGroups>,
         collection: GroupedCollection,
