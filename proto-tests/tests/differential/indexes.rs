@@ -79,7 +79,7 @@ fn check_writes(upstream: &mongod::Mongod, moves: bool, families: &'static [Fami
             },
             outlier: None,
             seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
-            operations: if is_full() { 40 } else { 10 },
+            operations: if is_full() { 40 } else { 15 },
             moves,
             families,
             coverage: Coverage::default(),

@@ -158,13 +158,13 @@ declare_sites! {
 
     /// A write that may collide.
     "unique.write" UniqueWrite {
-        InsertOne 6, InsertMany 6, ThroughArray 1, Set 4, SetNested 3, SetOther 2, Stages 2, Replace 2, Move 2, FindAndModify 3, Upsert 2,
+        InsertOne 5, InsertMany 8, ThroughArray 1, Set 4, SetNested 3, SetOther 2, Stages 2, Replace 2, Move 2, FindAndModify 3, Upsert 2,
         UpsertByValue 2, Delete 2, Drop 1, Create 1, CreateOther 1,
     }
 
     /// The `_id` of the last of several documents that are inserted: that of another one, or of a stored document, then
     /// with or without the values of the first.
-    "unique.id" UniqueId { New 5, Repeated 2, Stored 2, StoredWithValues 4 }
+    "unique.id" UniqueId { New 4, Repeated 2, Stored 2, StoredWithValues 6 }
 
     /// A write on a key that has one nearly full page.
     "oneKey.write" OneKeyWrite {

@@ -192,24 +192,32 @@ fn insertion(generator: &mut Generator, form: UniqueWrite, index: UniqueIndex, n
     if form == UniqueWrite::ThroughArray {
         new[0].insert("nested", bson!([{ "x": 1 }, { "x": 2 }]));
     }
-    // Which of them is stored depends on the values.
-    if let [first, .., last] = new.as_mut_slice()
-        && generator.shape.item_ids == ItemIds::Unique
-    {
-        let form = generator.take::<UniqueId>();
-        match form {
-            UniqueId::New => None,
-            UniqueId::Repeated => last.insert("_id", next),
-            UniqueId::Stored | UniqueId::StoredWithValues => last.insert("_id", generator.between(1, 12)),
-        };
-        if form == UniqueId::StoredWithValues {
-            // New values, so the first is stored.
-            for document in [first, last] {
-                document.extend(doc! { "qty": next, "nested": { "x": next } });
-            }
-        }
+    if form == UniqueWrite::InsertMany && generator.shape.item_ids == ItemIds::Unique {
+        change_last_id(generator, &mut new, next);
     }
     doc! { "insert": COLLECTION, "documents": new, "ordered": generator.chance(50) }
+}
+
+/// Gives the last of several new documents an `_id` that another one may have. Which of them is stored depends on their
+/// values.
+fn change_last_id(generator: &mut Generator, new: &mut Vec<Document>, next: i32) {
+    let id = match generator.take::<UniqueId>() {
+        UniqueId::New => return,
+        UniqueId::Repeated => next,
+        UniqueId::Stored => generator.between(1, 12),
+        UniqueId::StoredWithValues => {
+            // The first has new values, so it is stored. Each document between them could be refused first, after
+            // which more is looked up.
+            new.drain(1..new.len() - 1);
+            for document in &mut *new {
+                document.extend(doc! { "qty": next, "nested": { "x": next } });
+            }
+            generator.between(1, 12)
+        }
+    };
+    if let Some(last) = new.last_mut() {
+        last.insert("_id", id);
+    }
 }
 
 /// A change of one document, or its deletion.
