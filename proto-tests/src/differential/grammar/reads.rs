@@ -95,7 +95,7 @@ declare_sites! {
 
     /// A stage that puts documents together or takes them apart.
     "summary" Summary {
-        None 20, Group 4, GroupByExpression 12, GroupAll 2, GroupPush 2, Accumulators 2, SortByCount 2, Count 2, Bucket 2, BucketAuto 1, Facet 2, Unwind 2,
+        None 20, Group 4, GroupByExpression 15, GroupAll 2, GroupPush 2, Accumulators 2, SortByCount 2, Count 2, Bucket 2, BucketAuto 1, Facet 2, Unwind 2,
         UnwindNested 1, ReplaceRoot 2, SetWindowFields 1, Densify 1, Fill 1, Sample 1,
     }
 
