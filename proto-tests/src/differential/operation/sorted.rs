@@ -251,6 +251,9 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
     }
     let residual = append_residual(generator, &mut filter);
     is_by_index &= residual != Some(true);
+    // Of listed values, a pipeline finds those that the first pages do not have.
+    let conditions = sort.keys().next().and_then(|path| filter.get_document(path).ok());
+    is_by_index &= !conditions.is_some_and(|conditions| conditions.contains_key("$in"));
     let is_plain = values == SortedValues::Plain || !sort.contains_key(RANK) && !filter.contains_key(RANK);
     let command = command(generator, &filter, &sort);
     // The condition may match nothing, and so many pages are read that they are all of the collection.
