@@ -1,5 +1,5 @@
-//! The command line: arguments, `serve` and `health`. The other commands are in `maintenance` and
-//! `advisor`. Only this layer reads the process's arguments and environment.
+//! The command line: arguments, `serve` and `health`. The other commands are in `maintenance`, `advisor`
+//! and `demo`. Only this layer reads the process's arguments and environment.
 
 mod conversion;
 mod environment;
@@ -20,12 +20,13 @@ use self::conversion::{Convert, Verify};
 use self::environment::RecordedEnvironment;
 use crate::advisor;
 use crate::config::{Config, ConfigErrors};
+use crate::demo;
 use crate::maintenance::{check, compact, convert, setup};
 use crate::telemetry::recent_warnings::RecentWarnings;
 
 /// Names the configuration file if `--config` is not given.
 const CONFIG_VARIABLE: &str = "MONGOSHAPE_CONFIG";
-/// Names the server if `advise --uri` is not given. For other commands it sets an option of the
+/// Names the server if `advise` and `demo` have no `--uri`. For other commands it sets an option of the
 /// configuration.
 const URI_VARIABLE: &str = "MONGOSHAPE_UPSTREAM_URI";
 
@@ -60,6 +61,9 @@ enum Verb {
     /// Inspects existing collections and proposes shapes for those that would benefit. Only reads.
     /// Prints names of fields, never values.
     Advise(Advise),
+    /// Shows a shaped collection at work on a server: what an unchanged application sees, what is stored,
+    /// and how fast pages are read. Uses two databases, which must not exist, and drops them at the end.
+    Demo(Demo),
     /// Asks a running proxy whether it is ready. Exits with 1 if it is not.
     Health(Health),
     /// Prints completions for a shell.
@@ -91,6 +95,35 @@ struct Advise {
     /// Prints only the proposed configuration.
     #[arg(long)]
     toml: bool,
+}
+
+#[derive(Debug, Args)]
+struct Demo {
+    /// The server, as a connection string. Default: the value of `MONGOSHAPE_UPSTREAM_URI`, which
+    /// other users of this machine cannot see.
+    #[arg(long, value_name = "URI")]
+    uri: Option<String>,
+    /// The database to create for the shaped collections. A plain collection for comparison is in the
+    /// database with `_plain` appended to this name.
+    #[arg(long, value_name = "NAME", default_value = "mongoshape_demo")]
+    database: String,
+    /// Trades of the customer whose pages are read.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    trades: u32,
+    /// Keeps the proxy and the databases until Ctrl-C.
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Demo {
+    fn options(self, environment: &RecordedEnvironment) -> anyhow::Result<demo::DemoOptions> {
+        Ok(demo::DemoOptions {
+            uri: server(self.uri, environment)?,
+            database: self.database,
+            trades: self.trades,
+            keep: self.keep,
+        })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -177,6 +210,12 @@ impl ConfigFile {
     }
 }
 
+/// The connection string of a command without a configuration file.
+fn server(uri: Option<String>, environment: &RecordedEnvironment) -> anyhow::Result<String> {
+    let uri = uri.or_else(|| environment.variable(URI_VARIABLE));
+    uri.with_context(|| format!("no server; give --uri URI, or set {URI_VARIABLE}"))
+}
+
 fn load(path: &Path, environment: &RecordedEnvironment) -> Result<Config, ConfigErrors> {
     Config::load(path, &|name| environment.variable(name))
 }
@@ -219,13 +258,11 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             Ok(runtime.block_on(check::run(config, environment.unknown())))
         }
         Verb::Health(health) => {
-            let (address, tls) = if let Some(address) = health.address {
-                (address, None)
-            } else {
-                let admin = health.file.load_or_fail(&environment)?.admin;
-                (admin.address, admin.tls)
-            };
-            Ok(runtime.block_on(health::run(address, tls.as_ref())))
+            if let Some(address) = health.address {
+                return Ok(runtime.block_on(health::run(address, None)));
+            }
+            let admin = health.file.load_or_fail(&environment)?.admin;
+            Ok(runtime.block_on(health::run(admin.address, admin.tls.as_ref())))
         }
         Verb::Completions { shell } => {
             manual::completions(shell);
@@ -248,8 +285,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             runtime.block_on(convert::run(&config, verify.options()))
         }
         Verb::Advise(arguments) => {
-            let uri = arguments.uri.or_else(|| environment.variable(URI_VARIABLE));
-            let uri = uri.with_context(|| format!("no server; give --uri URI, or set {URI_VARIABLE}"))?;
+            let uri = server(arguments.uri, &environment)?;
             let advise = advisor::AdviseOptions {
                 uri: &uri,
                 namespaces: &arguments.namespace,
@@ -257,6 +293,10 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
                 is_toml: arguments.toml,
             };
             runtime.block_on(advisor::run(&advise))
+        }
+        Verb::Demo(arguments) => {
+            runtime.block_on(demo::run(&arguments.options(&environment)?))?;
+            Ok(ExitCode::SUCCESS)
         }
         Verb::Setup(setup) => {
             let config = setup.file.load_or_fail(&environment)?;

@@ -31,5 +31,8 @@ mod maintenance;
 /// Proposes shapes for existing collections.
 mod advisor;
 
+/// Shows a shaped collection at work.
+mod demo;
+
 /// The command line.
 pub mod cli;

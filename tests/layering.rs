@@ -14,7 +14,7 @@ mod scan;
 use scan::{UsedPath, used_paths};
 
 /// A layer may use itself and those before it.
-const LAYERS: [&str; 10] = [
+const LAYERS: [&str; 11] = [
     "wire",
     "command",
     "pattern",
@@ -24,6 +24,7 @@ const LAYERS: [&str; 10] = [
     "config",
     "maintenance",
     "advisor",
+    "demo",
     "cli",
 ];
 

@@ -4,7 +4,8 @@ use crate::blocks::{Block, Document};
 
 /// (document, how the command or the block begins, why it is not run here).
 const NOT_RUN: &[(&str, &str, &str)] = &[
-    ("README.md", "cargo xtask demo", "takes minutes; CI runs it"),
+    ("README.md", "cargo xtask demo", "a release build; run by hand"),
+    ("README.md", "mongoshape demo", "its tests run in `--test server`"),
     ("README.md", "cargo test --workspace", "this is it"),
     (
         "README.md",

@@ -2,6 +2,7 @@
 
 mod admin_access;
 mod compression;
+mod demo;
 mod failover;
 mod harness;
 mod insert_metrics;

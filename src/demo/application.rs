@@ -1,10 +1,8 @@
-//! The application: it is written for a plain collection of trades. Only its connection string names
-//! mongoshape.
+//! The application: it is written for a plain collection of trades. Only its connection string names mongoshape.
 
-use anyhow::Result;
 use bson::{DateTime, Document, doc};
 use futures_util::TryStreamExt as _;
-use mongodb::Client;
+use mongodb::{Client, Database};
 
 use super::print::{document, indented, note, section};
 
@@ -12,11 +10,8 @@ use super::print::{document, indented, note, section};
 const SOURCE: &str = include_str!("application.rs");
 
 // begin
-async fn application(uri: &str) -> Result<Vec<Document>> {
-    let trades = Client::with_uri_str(uri)
-        .await?
-        .database("shop")
-        .collection::<Document>("trades");
+async fn application(database: &Database) -> mongodb::error::Result<Vec<Document>> {
+    let trades = database.collection::<Document>("trades");
     trades
         .insert_many([
             trade("MDB", 123, "buy", 419, "2023-10-26T15:47:03.434Z"),
@@ -28,23 +23,24 @@ async fn application(uri: &str) -> Result<Vec<Document>> {
         .insert_one(trade("MSFT", 123, "buy", 42, "2023-11-02T11:43:10Z"))
         .await?;
     let first_page = trades.find(doc! { "customerId": 123 }).skip(0).limit(10).await?;
-    Ok(first_page.try_collect().await?)
+    first_page.try_collect().await
 }
 // end
 
 fn trade(ticker: &str, customer_id: i32, kind: &str, quantity: i32, date: &str) -> Document {
-    let date = DateTime::parse_rfc3339_str(date).expect("a date of the source above");
+    let date = DateTime::parse_rfc3339_str(date).unwrap_or(DateTime::MIN);
     doc! { "ticker": ticker, "customerId": customer_id, "type": kind, "quantity": quantity, "date": date }
 }
 
-pub(super) async fn show(uri: &str) -> Result<()> {
+/// Runs the application, and shows its code and its result.
+pub(super) async fn show(proxied: &Client, database: &str) -> anyhow::Result<()> {
     section("An application, unchanged but for its connection string");
     let after = SOURCE.split_once("// begin\n").map_or(SOURCE, |(_, after)| after);
     let program = after.split_once("// end\n").map_or(after, |(program, _)| program);
     indented(program);
-    let page = application(uri).await?;
+    let page = application(&proxied.database(database)).await?;
     println!();
-    note("What it returned, which is what the application sees:\n");
+    note("Its result:\n");
     page.iter().for_each(document);
     Ok(())
 }
