@@ -356,3 +356,23 @@ fn more_values_than_a_reply_holds_are_an_error() -> Result<()> {
     assert_eq!(reply.get_i32("code")?, 17217, "{}", reply.get_str("errmsg")?);
     Ok(())
 }
+
+/// Errors about indexes are translated for queries by distance only.
+#[test]
+fn missing_text_index_of_another_collection_has_mongods_error() -> Result<()> {
+    let shaped = start()?;
+    let mut application = shaped.application()?;
+    let searched = bson!([{ "$match": { "$text": { "$search": "a" } } }]);
+    let stages = bson!([{ "$match": { "k": 1 } }, { "$unionWith": { "coll": ORDERS, "pipeline": searched } }]);
+    let mut refused = |on: &str| {
+        let aggregate = doc! { "aggregate": on, "pipeline": &stages, "cursor": {}, "$db": &shaped.database };
+        application.command(&aggregate)
+    };
+    let (found, expected) = (refused(COLLECTION)?, refused(PLAIN)?);
+    assert_eq!(expected.get_i32("code")?, 27, "{expected}");
+    assert_eq!(
+        (found.get_i32("code")?, found.get_str("errmsg")?),
+        (expected.get_i32("code")?, expected.get_str("errmsg")?)
+    );
+    Ok(())
+}

@@ -62,6 +62,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         skip_scan,
         filter,
         may_be_repeated,
+        is_by_distance,
     } = stored(run, &aggregate).await?;
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     if let Some(stages) = skip_scan {
@@ -77,7 +78,11 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     };
     let Some(mut pruning) = Pruning::of(run, query) else {
         let reply = put_together(run.context.link, &command).await;
-        let reply = reply.map_err(|error| find::near::in_application_terms(run, error))?;
+        let reply = reply.map_err(|error| match error {
+            error if is_by_distance => find::near::in_application_terms(run, error),
+            // Such as a missing text index of a collection that the pipeline references.
+            error => error,
+        })?;
         return Ok(finish(run, &aggregate, &all_items, reply));
     };
     if may_be_repeated
@@ -207,6 +212,8 @@ struct Stages {
     filter: Option<RawDocumentBuf>,
     /// Whether another pipeline can be executed after this one, and the reply needs no other collection.
     may_be_repeated: bool,
+    /// Whether the client's pipeline begins with a query by distance.
+    is_by_distance: bool,
 }
 
 /// Plans the pipelines on buckets, and checks that the referenced collections can be read.
@@ -235,6 +242,7 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     let reached = pipelines.into_reached();
     referenced.prepare(&reached).await?;
     run.ensure_readable(aggregate.hint).await?;
+    let is_by_distance = unwound.is_none();
     let mut all_items = match unwound {
         Some(stages) => stages,
         None => find::near::of_aggregate(run, &stages, aggregate.hint).await?,
@@ -246,6 +254,7 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
         skip_scan: skip_scan.map(|stages| array_of(&stages)),
         filter: filter.map(RawDocument::to_owned),
         may_be_repeated: may_be_repeated && reached.is_empty(),
+        is_by_distance,
     })
 }
 
