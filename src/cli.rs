@@ -61,8 +61,9 @@ enum Verb {
     /// Inspects existing collections and proposes shapes for those that would benefit. Only reads.
     /// Prints names of fields, never values.
     Advise(Advise),
-    /// Shows a shaped collection at work on a server: what an unchanged application sees, what is stored,
-    /// and how fast pages are read. Uses two databases, which must not exist, and drops them at the end.
+    /// Runs an application on a shaped collection of a server. Prints the documents that it reads, the
+    /// stored pages, and read times beside a plain collection. Creates two databases, and drops them at the
+    /// end. Fails if one of them exists.
     Demo(Demo),
     /// Asks a running proxy whether it is ready. Exits with 1 if it is not.
     Health(Health),

@@ -1,9 +1,9 @@
-//! `demo`: shows an unchanged application, the pages that are stored, and times beside a plain collection, on a server
-//! of the user.
+//! `demo`: runs an application on a shaped collection. Prints its code and result, the stored pages, and the times of
+//! reads beside a plain collection.
 //!
-//! Starts `mongoshape serve` as a process of its own. Uses two databases, which must not exist before, and drops them at
-//! the end. All output is real: the program's lines are from its source file, documents and times are from the servers.
-#![expect(clippy::print_stdout, reason = "what a person asked for")]
+//! The proxy is a child process, `mongoshape serve`. The demo creates two databases on the user's server, and drops
+//! them at the end. It ends with an error if one of them exists. The printed code is this layer's source file.
+#![expect(clippy::print_stdout, reason = "the output of a command")]
 
 mod application;
 mod pages;
@@ -20,7 +20,7 @@ use mongodb::Client;
 use self::print::{indented, note, section};
 use self::proxy::DemoProxy;
 
-/// What to show, and where.
+/// The options of a demo.
 #[derive(Clone, Debug)]
 pub(crate) struct DemoOptions {
     /// The connection string of the server. Its user needs the right to create databases.

@@ -31,7 +31,7 @@ mod maintenance;
 /// Proposes shapes for existing collections.
 mod advisor;
 
-/// Shows a shaped collection at work.
+/// Runs an application on a shaped collection, and prints the stored pages.
 mod demo;
 
 /// The command line.

@@ -27,9 +27,9 @@ impl DemoProxy {
         let configuration = format!("[listen]\naddress = \"{address}\"\n\n[admin]\naddress = \"{admin}\"\n\n{shapes}");
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--config", "/dev/stdin"]);
-        // Variables of the user could set other options.
+        // The user's own `MONGOSHAPE_` variables would override this configuration.
         command.env_clear().env("MONGOSHAPE_LOG_FILTER", "error");
-        // Other users of this machine cannot see a password in it.
+        // Other users of this machine cannot read it there. The connection string may have a password.
         command.env("MONGOSHAPE_UPSTREAM_URI", uri);
         command.stdin(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn()?;

@@ -10,7 +10,7 @@ use proto_tests::{Mongod, client, database_name, mongod};
 
 fn demo(uri: &str, database: &str) -> Result<Output> {
     let mut command = Command::new(find_binary()?);
-    // Another option of the user must not reach the proxy of the demo.
+    // An option of the user, which must not reach the demo's proxy.
     command
         .env("MONGOSHAPE_UPSTREAM_URI", uri)
         .env("MONGOSHAPE_LISTEN_ADDRESS", "192.0.2.1:1");

@@ -77,13 +77,12 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         collation: aggregate.collation,
     };
     let Some(mut pruning) = Pruning::of(run, query) else {
-        let reply = put_together(run.context.link, &command).await;
-        let reply = reply.map_err(|error| match error {
-            error if is_by_distance => find::near::in_application_terms(run, error),
-            // Such as a missing text index of a collection that the pipeline references.
-            error => error,
-        })?;
-        return Ok(finish(run, &aggregate, &all_items, reply));
+        let mut reply = put_together(run.context.link, &command).await;
+        // Other pipelines can lack an index, too: the text index of a collection that they reference.
+        if is_by_distance {
+            reply = reply.map_err(|error| find::near::in_application_terms(run, error));
+        }
+        return Ok(finish(run, &aggregate, &all_items, reply?));
     };
     if may_be_repeated
         && !aggregate.explain

@@ -251,7 +251,7 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
     }
     let residual = append_residual(generator, &mut filter);
     is_by_index &= residual != Some(true);
-    // Of listed values, a pipeline finds those that the first pages do not have.
+    // The proxy reads no further pages for listed values, so a pipeline follows if the first pages have too few items.
     let conditions = sort.keys().next().and_then(|path| filter.get_document(path).ok());
     is_by_index &= !conditions.is_some_and(|conditions| conditions.contains_key("$in"));
     let is_plain = values == SortedValues::Plain || !sort.contains_key(RANK) && !filter.contains_key(RANK);
