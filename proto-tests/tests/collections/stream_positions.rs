@@ -1,4 +1,4 @@
-//! Positions and stages of change streams, compared with those of a plain collection. The random commands are in
+//! Positions, stages and descriptions of change streams, compared with those of a plain collection. The random commands are in
 //! the differential tests.
 
 use anyhow::{Context as _, Result, ensure};
@@ -21,6 +21,8 @@ struct Batch {
     events: Vec<(String, i32)>,
     /// The token of each event.
     tokens: Vec<Document>,
+    /// The `updateDescription` of each update.
+    descriptions: Vec<Document>,
 }
 
 impl Batch {
@@ -34,11 +36,14 @@ impl Batch {
             token: cursor.get_document("postBatchResumeToken")?.clone(),
             events: Vec::new(),
             tokens: Vec::new(),
+            descriptions: Vec::new(),
         };
         for event in batch.iter().filter_map(Bson::as_document) {
             let id = event.get_document("documentKey")?.get_i32("_id")?;
             read.events.push((event.get_str("operationType")?.to_owned(), id));
             read.tokens.push(event.get_document("_id")?.clone());
+            read.descriptions
+                .extend(event.get_document("updateDescription").ok().cloned());
         }
         Ok(read)
     }
@@ -68,6 +73,7 @@ impl Reader<'_> {
             batch.token = next.token;
             batch.events.extend(next.events);
             batch.tokens.extend(next.tokens);
+            batch.descriptions.extend(next.descriptions);
         }
         Ok(batch)
     }
@@ -225,6 +231,47 @@ fn a_stream_that_splits_large_events_has_the_others() -> Result<()> {
             let batch = reader.read(Batch::of(&opened)?, 1)?;
             ensure!(batch.events == events("insert", &[id]), "{command}: {:?}", batch.events);
         }
+    }
+    Ok(())
+}
+
+/// The proxy computes an item that moves to another page, and describes its change.
+#[test]
+fn the_update_of_a_moved_item_is_described_as_in_place() -> Result<()> {
+    let mut sides = sides()?;
+    let changes = [
+        doc! { "$set": { "k": { "a": 1 } } },
+        doc! { "$set": { "k": { "a": 1.5 }, "nested.a": 2 } },
+        doc! { "$set": { "k": { "a": 1.0, "b": 2 }, "nested": { "a": 3, "b": 1 }, "list": [1, 5, 3] } },
+        doc! { "$set": { "k.a": 7, "list.1": 6, "nested.c": 3 } },
+        doc! { "$set": { "k": 1 }, "$pull": { "list": 1 } },
+        doc! { "$set": { "k": 2 }, "$push": { "list": 9 } },
+        doc! { "$set": { "k": 3 }, "$push": { "list": { "$each": [8], "$position": 0 } } },
+        doc! { "$set": { "k": 4 }, "$pop": { "list": 1 } },
+        doc! { "$set": { "k": 5 }, "$addToSet": { "list": { "$each": [8, 10] } } },
+        doc! { "$set": { "k": 6 }, "$pullAll": { "list": [10] } },
+        doc! { "$set": { "k": 7, "list": [] }, "$rename": { "nested": "other" } },
+        doc! { "$set": { "k": 8, "nested": { "a": 1 } } },
+        doc! { "$set": { "k": 9 }, "$rename": { "nested": "other" } },
+    ];
+    let item =
+        doc! { "_id": 1, "k": 0, "date": DateTime::from_millis(1), "list": [1, 2, 3], "nested": { "a": 1, "b": 1 } };
+    sides.alike(&doc! { "insert": COLLECTION, "documents": [item] })?;
+    let begun = positions(&mut sides)?;
+    for change in &changes {
+        sides.alike(&doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 1 }, "u": change }] })?;
+    }
+    let mut described = Vec::new();
+    for (mut reader, begun) in readers(&mut sides).into_iter().zip(begun) {
+        let opened = reader.open(doc! { "resumeAfter": begun }, 100)?;
+        described.push(reader.read(opened, changes.len())?.descriptions);
+    }
+    let [plain, shaped] = &described[..] else {
+        unreachable!()
+    };
+    ensure!(plain.len() == changes.len(), "{plain:?}");
+    for ((change, plain), shaped) in changes.iter().zip(plain).zip(shaped) {
+        ensure!(plain == shaped, "{change}\n  plain:  {plain}\n  shaped: {shaped}");
     }
     Ok(())
 }

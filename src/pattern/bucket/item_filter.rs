@@ -111,6 +111,23 @@ pub enum BoundSide {
     Upper,
 }
 
+/// An end of a range of values: each value of it has the bound's type and is not beyond the bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RangeBound<'a> {
+    /// The least or the greatest value.
+    pub value: RawBsonRef<'a>,
+    /// Whether the range contains the value itself.
+    pub is_included: bool,
+}
+
+impl<'a> From<RawBsonRef<'a>> for RangeBound<'a> {
+    /// The bound of a range that contains it.
+    fn from(value: RawBsonRef<'a>) -> Self {
+        let is_included = true;
+        Self { value, is_included }
+    }
+}
+
 impl<'a> ItemFilter<'a> {
     /// Parses a filter. `None` if the proxy cannot evaluate it, or if it has more than [`MAX_TESTS`].
     #[must_use]
@@ -186,15 +203,17 @@ impl<'a> ItemFilter<'a> {
         })
     }
 
-    /// A bound of the values at a path: each matching item has a value of the bound's type that is
-    /// not beyond the bound. `None` if the filter implies no bound.
+    /// A bound of the values at a path. `None` if the filter implies no bound.
     #[must_use]
-    pub fn bound(&self, path: &str, end: BoundSide) -> Option<RawBsonRef<'a>> {
+    pub fn bound(&self, path: &str, end: BoundSide) -> Option<RangeBound<'a>> {
         let own = self.tests_of(path).find_map(|test| match (test, end) {
-            (FieldTest::Equal(value), _) if *value != RawBsonRef::Null => Some(*value),
-            (FieldTest::Compare(Comparison::Less | Comparison::LessOrEqual, value), BoundSide::Upper)
-            | (FieldTest::Compare(Comparison::Greater | Comparison::GreaterOrEqual, value), BoundSide::Lower) => {
-                Some(*value)
+            (FieldTest::Equal(value), _) if *value != RawBsonRef::Null => Some((*value).into()),
+            (FieldTest::Compare(Comparison::LessOrEqual, value), BoundSide::Upper)
+            | (FieldTest::Compare(Comparison::GreaterOrEqual, value), BoundSide::Lower) => Some((*value).into()),
+            (FieldTest::Compare(Comparison::Less, value), BoundSide::Upper)
+            | (FieldTest::Compare(Comparison::Greater, value), BoundSide::Lower) => {
+                let (value, is_included) = (*value, false);
+                Some(RangeBound { value, is_included })
             }
             _ => None,
         });
@@ -225,15 +244,21 @@ impl<'a> ItemFilter<'a> {
 }
 
 /// The bound that the items of all branches satisfy.
-fn loosest_bound<'a>(branches: &[ItemFilter<'a>], path: &str, end: BoundSide) -> Option<RawBsonRef<'a>> {
-    let mut loosest: Option<RawBsonRef<'a>> = None;
+fn loosest_bound<'a>(branches: &[ItemFilter<'a>], path: &str, end: BoundSide) -> Option<RangeBound<'a>> {
+    let mut loosest: Option<RangeBound<'a>> = None;
     for branch in branches {
         let bound = branch.bound(path, end)?;
-        loosest = match loosest {
-            Some(other) if rank(other)? != rank(bound)? => return None,
-            Some(other) if compare(other, bound)?.is_gt() == (end == BoundSide::Upper) => Some(other),
-            _ => Some(bound),
+        let Some(other) = &mut loosest else {
+            loosest = Some(bound);
+            continue;
         };
+        (rank(other.value)? == rank(bound.value)?).then_some(())?;
+        let order = compare(bound.value, other.value)?;
+        if order.is_eq() {
+            other.is_included |= bound.is_included;
+        } else if order.is_gt() == (end == BoundSide::Upper) {
+            *other = bound;
+        }
     }
     loosest
 }

@@ -14,8 +14,7 @@ use super::room;
 use super::write_statement::{Origin, WriteCommand, send_one};
 use crate::command::document::get;
 use crate::command::error::{ErrorCode, WriteError};
-use crate::command::update::UpdateForm;
-use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
+use crate::pattern::bucket::change_stream::change_record::{AppliedUpdate, ChangeRecord};
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::violation;
@@ -155,7 +154,7 @@ async fn in_place(
     if run.shape.change_streams() {
         let record = ChangeRecord {
             is_own_transaction: false,
-            form: UpdateForm::of(task.asked.change),
+            update: AppliedUpdate::of(task.asked.change),
         };
         statement = record.recorded_by(&statement);
     }

@@ -17,7 +17,7 @@ use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
 use crate::command::update::UpdateForm;
-use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
+use crate::pattern::bucket::change_stream::change_record::{AppliedUpdate, ChangeRecord};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -44,7 +44,7 @@ pub(super) enum RelocateOutcome {
 struct Departure {
     target: ItemToDelete,
     /// The application's update of the item. `None`: the item moves as it is.
-    form: Option<UpdateForm>,
+    update: Option<AppliedUpdate>,
 }
 
 /// Removes the located item and inserts `item`, which is the new item as the application sees it.
@@ -56,7 +56,7 @@ pub(super) async fn relocate(
 ) -> Result<RelocateOutcome, RunError> {
     let departure = Departure {
         target: ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?,
-        form: Some(UpdateForm::of(task.asked.change)),
+        update: Some(AppliedUpdate::of(task.asked.change)),
     };
     if run.context.head.in_transaction() {
         return within(run, None, &departure, item).await.map(|done| match done {
@@ -124,7 +124,7 @@ pub(super) async fn relocate(
 pub(super) async fn move_unchanged(run: &mut BucketCommand<'_>, found: &LocatedItem) -> Result<(), RunError> {
     let departure = Departure {
         target: ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?,
-        form: None,
+        update: None,
     };
     for tries in 0..MAX_ATTEMPTS {
         pause(tries).await;
@@ -321,14 +321,14 @@ async fn within(
     let head = CommandHeader::of_body(&body)?;
     // The client's transaction began when the item was looked up.
     let mut inner = run.for_internal_command(&head, transaction.is_none());
-    if departure.form.is_none() {
+    if departure.update.is_none() {
         inner.avoided_page = Some(departure.target.page.id.clone());
     }
     let mut statement = taking_out(inner.shape, &departure.target);
     if inner.shape.change_streams() {
         let record = ChangeRecord {
             is_own_transaction: transaction.is_some(),
-            form: departure.form.unwrap_or(UpdateForm::Operators),
+            update: departure.update.clone().unwrap_or_else(|| UpdateForm::Operators.into()),
         };
         statement = record.recorded_by(&statement);
     }

@@ -206,12 +206,12 @@ impl ItemEvents {
         let mut changes = Vec::new();
         let computed_nan = description.map(|page| computed_nan(shape, page)).unwrap_or_default();
         for change in page_changes(shape, before, after, &computed_nan) {
-            match (change, record) {
+            match (change, &record) {
                 (PageChange::Removed(PageItem { id, item }), Some(record)) => {
                     let key = key_identity(shape, &item);
                     let moving = MovingItem {
                         before: item,
-                        record,
+                        record: record.clone(),
                         key,
                     };
                     self.moving.entry(identity(event, &id)).or_default().push_back(moving);
@@ -237,10 +237,12 @@ impl ItemEvents {
                         after: &after.item,
                     };
                     let described = description.map(|page| ItemUpdate::of(shape, page, versions));
-                    let described = described.unwrap_or(ItemUpdate::Unknown(UpdateForm::Operators));
-                    let update = match (recorded.map(|record| record.form), described) {
-                        (Some(UpdateForm::Replacement), _) => ItemUpdate::Whole,
-                        (Some(form), ItemUpdate::Whole | ItemUpdate::Unknown(_)) => ItemUpdate::Unknown(form),
+                    let described = described.unwrap_or(ItemUpdate::Unknown(UpdateForm::Operators.into()));
+                    let update = match (recorded.as_ref().map(|record| &record.update), described) {
+                        (Some(update), _) if update.form == UpdateForm::Replacement => ItemUpdate::Whole,
+                        (Some(update), ItemUpdate::Whole | ItemUpdate::Unknown(_)) => {
+                            ItemUpdate::Unknown(update.clone())
+                        }
                         (_, described) => described,
                     };
                     changes.push(Change::changed(before, after.item, update));
@@ -294,9 +296,9 @@ impl Change {
                 is_in_transaction: true,
             };
         };
-        let operation = match record.form {
+        let operation = match record.update.form {
             UpdateForm::Replacement => Operation::Replace,
-            form => Operation::Update(UpdateDescription::between(&before, &item, form)),
+            _ => Operation::Update(UpdateDescription::between(&before, &item, &record.update)),
         };
         Self {
             operation,
@@ -310,7 +312,7 @@ impl Change {
         let operation = match update {
             ItemUpdate::Whole => Operation::Replace,
             ItemUpdate::Fields(description) => Operation::Update(description),
-            ItemUpdate::Unknown(form) => Operation::Update(UpdateDescription::between(&before, &item, form)),
+            ItemUpdate::Unknown(update) => Operation::Update(UpdateDescription::between(&before, &item, &update)),
         };
         Self {
             operation,

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::change_record::AppliedUpdate;
 use super::difference::describe;
 use crate::command::document::{get, put};
 use crate::command::update::UpdateForm;
@@ -23,9 +24,8 @@ pub(super) enum ItemUpdate {
     Fields(UpdateDescription),
     /// The item was replaced.
     Whole,
-    /// mongod describes the array of items as a whole. The form of the application's update: operators
-    /// without a record.
-    Unknown(UpdateForm),
+    /// mongod describes the array of items as a whole. The application's update: operators without a record.
+    Unknown(AppliedUpdate),
 }
 
 /// Changed fields by path, as in mongod's `updateDescription`.
@@ -70,7 +70,7 @@ impl ItemUpdate {
                 return Self::Whole;
             }
             if path.as_str() == shape.items() {
-                return Self::Unknown(UpdateForm::Operators);
+                return Self::Unknown(UpdateForm::Operators.into());
             }
             if let Some(field) = own.field(path.as_str()).filter(|field| !is_kept(field, value)) {
                 put(&mut description.updated, &field, value);
@@ -90,7 +90,7 @@ impl ItemUpdate {
             }
         }
         if description.is_empty() {
-            Self::Unknown(UpdateForm::Operators)
+            Self::Unknown(UpdateForm::Operators.into())
         } else {
             Self::Fields(description)
         }
@@ -138,11 +138,12 @@ impl ItemPath<'_> {
 
 impl UpdateDescription {
     /// The difference between two versions of an item: changed fields of nested documents and elements of
-    /// arrays by their own paths. After a pipeline, mongod describes a short value [as a whole](describe).
-    pub(super) fn between(before: &RawDocument, after: &RawDocument, form: UpdateForm) -> Self {
+    /// arrays by their own paths, unless an operator stored the whole value. After a pipeline, mongod describes
+    /// a short value [as a whole](describe).
+    pub(super) fn between(before: &RawDocument, after: &RawDocument, update: &AppliedUpdate) -> Self {
         let mut description = Self::default();
-        if form != UpdateForm::Pipeline {
-            description.add_fields("", before, after);
+        if update.form != UpdateForm::Pipeline {
+            description.add_fields("", Versions { before, after }, &update.assigned);
             return description;
         }
         // The stored item may have its fields in another order.
@@ -192,25 +193,26 @@ impl UpdateDescription {
         }
     }
 
-    fn add_fields(&mut self, prefix: &str, before: &RawDocument, after: &RawDocument) {
+    /// Adds the changes of the fields of a document. `assigned`: the paths that are described as a whole.
+    fn add_fields(&mut self, prefix: &str, Versions { before, after }: Versions<&RawDocument>, assigned: &[String]) {
         self.remove_fields(prefix, before, after);
-        for (name, new) in after.iter().flatten() {
+        for (name, after) in after.iter().flatten() {
             let path = joined(prefix, name.as_str());
             match get(before, name.as_str()) {
-                Some(old) => self.add_value(&path, old, new),
-                None => put(&mut self.updated, &path, new),
+                Some(before) => self.add_value(&path, Versions { before, after }, assigned),
+                None => put(&mut self.updated, &path, after),
             }
         }
     }
 
-    fn add_elements(&mut self, path: &str, before: &RawArray, after: &RawArray) {
+    fn add_elements(&mut self, path: &str, Versions { before, after }: Versions<&RawArray>, assigned: &[String]) {
         let mut old = before.into_iter().flatten();
         let mut size = 0_i32;
-        for new in after.into_iter().flatten() {
+        for after in after.into_iter().flatten() {
             let path = format!("{path}.{size}");
             match old.next() {
-                Some(old) => self.add_value(&path, old, new),
-                None => put(&mut self.updated, &path, new),
+                Some(before) => self.add_value(&path, Versions { before, after }, assigned),
+                None => put(&mut self.updated, &path, after),
             }
             size = size.saturating_add(1);
         }
@@ -219,16 +221,26 @@ impl UpdateDescription {
         }
     }
 
-    fn add_value(&mut self, path: &str, old: RawBsonRef<'_>, new: RawBsonRef<'_>) {
-        match (old, new) {
-            (RawBsonRef::Document(old), RawBsonRef::Document(new)) if !new.is_empty() => {
-                self.add_fields(path, old, new);
+    fn add_value(&mut self, path: &str, Versions { before, after }: Versions<RawBsonRef<'_>>, assigned: &[String]) {
+        let is_assigned = assigned.iter().any(|assigned| assigned == path);
+        match (before, after) {
+            _ if same_bytes(before, after) => {}
+            (RawBsonRef::Document(before), RawBsonRef::Document(after)) if !is_assigned && !after.is_empty() => {
+                self.add_fields(path, Versions { before, after }, assigned);
             }
-            (RawBsonRef::Array(old), RawBsonRef::Array(new)) if !new.is_empty() => self.add_elements(path, old, new),
-            _ if same_bytes(old, new) => {}
-            _ => put(&mut self.updated, path, new),
+            (RawBsonRef::Array(before), RawBsonRef::Array(after)) if !is_assigned && !after.is_empty() => {
+                self.add_elements(path, Versions { before, after }, assigned);
+            }
+            _ => put(&mut self.updated, path, after),
         }
     }
+}
+
+/// A value before and after an update.
+#[derive(Clone, Copy)]
+struct Versions<T> {
+    before: T,
+    after: T,
 }
 
 pub(super) fn joined(prefix: &str, name: &str) -> String {
@@ -296,13 +308,19 @@ mod tests {
             "removedFields": ["a.c"],
             "truncatedArrays": [{ "field": "list", "newSize": 2 }],
         };
-        let between = |form| UpdateDescription::between(&before, &after, form).document();
-        assert_eq!(between(UpdateForm::Operators), expected);
-        let expected = rawdoc! {
+        let between = |update: &AppliedUpdate| UpdateDescription::between(&before, &after, update).document();
+        assert_eq!(between(&UpdateForm::Operators.into()), expected);
+        let whole = rawdoc! {
             "updatedFields": { "a": { "b": 1, "d": 3 }, "list": [1, 4], "x": 5.0, "new": [] },
             "removedFields": [],
             "truncatedArrays": [],
         };
-        assert_eq!(between(UpdateForm::Pipeline), expected);
+        assert_eq!(between(&UpdateForm::Pipeline.into()), whole);
+        let operators = rawdoc! {
+            "$set": { "a": { "b": 1, "d": 3 }, "x": 5.0, "new": [] },
+            "$pull": { "list": { "$gt": 1 } },
+            "$push": { "list": 4 },
+        };
+        assert_eq!(between(&AppliedUpdate::of_operators(&operators)), whole);
     }
 }

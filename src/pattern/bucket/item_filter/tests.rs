@@ -172,10 +172,14 @@ fn bounds_and_equalities_are_found() {
     let number = |number| Some(RawBsonRef::Int32(number));
     assert_eq!(filter.equality("a"), number(1));
     assert_eq!(filter.equality("b"), None);
-    assert_eq!(filter.bound("a", BoundSide::Upper), number(1));
-    assert_eq!(filter.bound("b", BoundSide::Upper), number(5));
-    assert_eq!(filter.bound("b", BoundSide::Lower), number(2));
-    assert_eq!(filter.bound("t", BoundSide::Upper), number(7));
+    let bound = |value, is_included| {
+        let value = RawBsonRef::Int32(value);
+        Some(RangeBound { value, is_included })
+    };
+    assert_eq!(filter.bound("a", BoundSide::Upper), bound(1, true));
+    assert_eq!(filter.bound("b", BoundSide::Upper), bound(5, false));
+    assert_eq!(filter.bound("b", BoundSide::Lower), bound(2, true));
+    assert_eq!(filter.bound("t", BoundSide::Upper), bound(7, true));
     assert_eq!(filter.bound("t", BoundSide::Lower), None);
     assert_eq!(filter.bound("n", BoundSide::Upper), None);
     assert!(filter.mentions("n") && !filter.mentions("z"));
@@ -186,5 +190,5 @@ fn bounds_and_equalities_are_found() {
     );
     let least = rawdoc! { "$or": [{ "t": { "$gt": 7 } }, { "t": { "$gt": 3 } }, { "t": { "$gte": 5 } }] };
     let least = ItemFilter::parse(Some(&least)).unwrap();
-    assert_eq!(least.bound("t", BoundSide::Lower), number(3));
+    assert_eq!(least.bound("t", BoundSide::Lower), bound(3, false));
 }

@@ -23,6 +23,7 @@ pub mod value_scan;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use self::bounds::last_of_all;
 use self::key_order::KeyOrderScan;
 use self::merge::Merge;
 pub use self::plan::SortedQuery;
@@ -31,6 +32,7 @@ pub use self::time_bounds::has_read_heads;
 use super::documents::DocumentBuffer;
 use crate::command::document::{append_fields, get, put, single};
 use crate::pattern::bucket::index::has_items;
+use crate::pattern::bucket::item_filter::{RangeBound, StoredItem};
 use crate::pattern::bucket::item_index::{StoredIndex, stored_path};
 use crate::pattern::bucket::predicate_pushdown::is_page;
 use crate::pattern::shapes::BucketShape;
@@ -60,7 +62,10 @@ enum IndexPart {
     Whole,
     /// From these values on, forward.
     From(RawDocumentBuf),
-    /// From these values on, backward. The values themselves are excluded.
+    /// From the last entry of an excluded value on, forward: the later fields have the
+    /// [last values](bounds::last_of_all).
+    Behind(RawDocumentBuf),
+    /// From these values on, backward, without the values themselves.
     BackFrom(RawDocumentBuf),
 }
 
@@ -83,7 +88,7 @@ pub struct IndexScan<'a> {
     equalities: Vec<Equality<'a>>,
     part: IndexPart,
     /// The first and the last value of the first sort field.
-    begin: Option<RawBsonRef<'a>>,
+    begin: Option<RangeBound<'a>>,
     end: Option<RawBsonRef<'a>>,
 }
 
@@ -182,7 +187,7 @@ impl IndexScan<'_> {
                 }
                 find.append(cstr!("sort"), self.stored_sort(index));
             }
-            IndexPart::From(first) => find.append(cstr!("min"), first),
+            IndexPart::From(first) | IndexPart::Behind(first) => find.append(cstr!("min"), first),
             IndexPart::BackFrom(first) => {
                 find.append(cstr!("max"), first);
                 find.append(cstr!("sort"), index.backward());
@@ -208,6 +213,19 @@ impl IndexScan<'_> {
             ScannedIndex::Items(_) | ScannedIndex::Keys(_) => None,
             ScannedIndex::TimeBounds(bounds) => bounds.head_pages(shape, collection),
         }
+    }
+
+    /// Whether the scan may read an entry of an item that has the excluded first value: where all later fields
+    /// have the last value. `None` if the proxy does not know it.
+    fn may_read_excluded(&self, item: &StoredItem<'_>) -> Option<bool> {
+        let (IndexPart::Behind(_), ScannedIndex::Items(index)) = (&self.part, &self.index) else {
+            return Some(false);
+        };
+        let later = index.fields().get(self.equalities.len().checked_add(1)?)?;
+        let value = item.value(&later.path).ok()?;
+        Some(value.is_some_and(|value| {
+            matches!(value, RawBsonRef::Array(_)) || value == last_of_all(later).as_raw_bson_ref()
+        }))
     }
 
     fn stored_sort(&self, index: &StoredIndex) -> RawDocumentBuf {

@@ -104,7 +104,7 @@ fn computed(
 ) -> Result<Planned, Unsupported> {
     match changed(&found.item, update, mint) {
         Ok(item) => {
-            let planned = of_computed(shape, found, &item, mint)?;
+            let planned = of_computed(shape, found, update.operators, &item, mint)?;
             Ok(match planned {
                 Planned::Unchanged { .. } => Planned::Unchanged {
                     counted: computes_with_nan(&found.item, update.operators),

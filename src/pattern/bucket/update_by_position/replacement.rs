@@ -7,7 +7,7 @@ use crate::command::document::{array_of, first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::update::UpdateForm;
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
+use crate::pattern::bucket::change_stream::change_record::{AppliedUpdate, ChangeRecord};
 use crate::pattern::bucket::field_names::{check_changed, check_id};
 use crate::pattern::bucket::item::{IdSource, Item, KeepsTimestamps, with_timestamp};
 use crate::pattern::bucket::item_lookup::LocatedItem;
@@ -34,7 +34,7 @@ pub fn of_replacement(
     let new = NewItem {
         item: replacement,
         counted,
-        form: UpdateForm::Replacement,
+        update: UpdateForm::Replacement.into(),
     };
     become_whole(shape, found, new, mint)
 }
@@ -55,18 +55,19 @@ pub fn of_pipeline(
     let new = NewItem {
         item: made,
         counted: true,
-        form: UpdateForm::Pipeline,
+        update: UpdateForm::Pipeline.into(),
     };
     become_whole(shape, found, new, &mut KeepsTimestamps(mint))
 }
 
-/// Plans the item that the proxy computed from operators.
+/// Plans the item `made` that the proxy computed from operators.
 ///
 /// # Errors
 /// The part that is not supported, for an error message.
 pub(super) fn of_computed(
     shape: &BucketShape,
     found: &LocatedItem,
+    operators: &RawDocument,
     made: &RawDocument,
     mint: &mut dyn IdSource,
 ) -> Result<Planned, Unsupported> {
@@ -77,7 +78,7 @@ pub(super) fn of_computed(
     let new = NewItem {
         item: made,
         counted: false,
-        form: UpdateForm::Operators,
+        update: AppliedUpdate::of_operators(operators),
     };
     become_whole(shape, found, new, &mut KeepsTimestamps(mint))
 }
@@ -88,14 +89,13 @@ fn dollar_field(document: &RawDocument) -> Option<&str> {
 }
 
 /// The new version of an item.
-#[derive(Clone, Copy)]
 struct NewItem<'a> {
     /// The item as the application knows it.
     item: &'a RawDocument,
     /// Whether mongod counts it as modified even if nothing changes.
     counted: bool,
     /// The application's update.
-    form: UpdateForm,
+    update: AppliedUpdate,
 }
 
 fn become_whole(
@@ -104,7 +104,7 @@ fn become_whole(
     NewItem {
         item: new,
         counted,
-        form,
+        update,
     }: NewItem<'_>,
     mint: &mut dyn IdSource,
 ) -> Result<Planned, Unsupported> {
@@ -145,9 +145,11 @@ fn become_whole(
     if item.stored().as_bytes() == found.stored.as_bytes() {
         return Ok(Planned::Unchanged { counted });
     }
+    // Without a record, a change stream shows a whole new item as a replacement.
+    let is_recorded = shape.change_streams() && update.form != UpdateForm::Replacement;
     let record = ChangeRecord {
         is_own_transaction: false,
-        form,
+        update,
     };
     let change = if dollar_field(item.stored()).is_some() {
         // `$set` would interpret the field as an operator.
@@ -156,8 +158,6 @@ fn become_whole(
         InPlace::by_stages(array_of(&stages))
     } else {
         let update = single("$set", single(&element(shape, found), item.stored()));
-        // Without a record, a change stream shows a whole new item as a replacement.
-        let is_recorded = shape.change_streams() && form != UpdateForm::Replacement;
         InPlace::new(if is_recorded { record.added_to(&update) } else { update })
     };
     Ok(Planned::InPlace(InPlace { counted, ..change }))

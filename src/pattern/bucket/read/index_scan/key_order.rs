@@ -76,8 +76,8 @@ impl<'a> KeyOrderScan<'a> {
             put(&mut conditions, "$in", &values);
         }
         for (operator, side) in [("$gte", BoundSide::Lower), ("$lte", BoundSide::Upper)] {
-            if let Some(bound) = filter.bound(field, side).filter(|bound| is_simple(*bound)) {
-                put(&mut conditions, operator, bound);
+            if let Some(bound) = filter.bound(field, side).filter(|bound| is_simple(bound.value)) {
+                put(&mut conditions, operator, bound.value);
             }
         }
         if !conditions.is_empty() {

@@ -71,7 +71,7 @@ impl<'b, 's> Merge<'b, 's> {
                 continue;
             }
             let key = SortKey::of(&item, &query.sort, self.scan.begin.is_none())?;
-            if !self.is_behind_the_begin(&key)? {
+            if !self.is_behind_the_begin(&item, &key)? {
                 continue;
             }
             if first.as_ref().is_none_or(|first| key.is_before(first, &query.sort)) {
@@ -117,16 +117,18 @@ impl<'b, 's> Merge<'b, 's> {
         Some(true)
     }
 
-    fn is_behind_the_begin(&self, key: &SortKey<'b>) -> Option<bool> {
+    /// Whether an item has an entry in the range, or behind its end. `None` if the scan may read an entry of
+    /// the excluded first value.
+    fn is_behind_the_begin(&self, item: &StoredItem<'b>, key: &SortKey<'b>) -> Option<bool> {
         let (Some(begin), Some(field)) = (self.scan.begin, self.scan.query.sort.first()) else {
             return Some(true);
         };
-        let order = compare(key.first()?, begin)?;
-        Some(if field.is_ascending {
-            order.is_ge()
-        } else {
-            order.is_le()
-        })
+        let order = compare(key.first()?, begin.value)?;
+        let order = if field.is_ascending { order } else { order.reverse() };
+        if order.is_eq() && self.scan.may_read_excluded(item)? {
+            return None;
+        }
+        Some(order.is_gt() || (order.is_eq() && begin.is_included))
     }
 
     /// Whether an entry is within the end of the range, and of the range's type.
@@ -136,7 +138,7 @@ impl<'b, 's> Merge<'b, 's> {
         };
         let value = key.first()?;
         if let Some(begin) = self.scan.begin
-            && rank(begin)? != rank(value)?
+            && rank(begin.value)? != rank(value)?
         {
             return Some(false);
         }

@@ -4,14 +4,14 @@ use bson::DateTime;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::bounds::Place;
+use super::bounds::{Place, ScanStart};
 use super::key_order::KeyOrderScan;
 use super::sort_key::SortField;
 use super::time_bounds::BoundsScan;
 use super::{Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex};
 use crate::command::document::{as_flag, as_whole_number, put, single};
 use crate::command::find::Find;
-use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
+use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, RangeBound, is_plain_path};
 use crate::pattern::bucket::item_index::{KeyTimeIndex, StoredIndex};
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::value_order::{is_simple, rank};
@@ -89,7 +89,7 @@ impl<'a> SortedQuery<'a> {
         }
         let ScanRange { begin, end } = self.range(sort)?;
         let bounds = match self.one_key(shape) {
-            Some(key) => BoundsScan::of_key(key, sort.is_ascending, begin)?,
+            Some(key) => BoundsScan::of_key(key, sort.is_ascending, begin.map(|begin| begin.value))?,
             None if begin.is_none() => BoundsScan::of_keys(self.listed_keys(shape)?, sort.is_ascending),
             // The pages that begin before a time and end behind it are not together in the index.
             None => return None,
@@ -161,18 +161,20 @@ impl<'a> SortedQuery<'a> {
         // all of them.
         let of_type = end
             .filter(|_| begin.is_none())
-            .and_then(|end| first_of_type(end, first.is_ascending));
+            .and_then(|end| first_of_type(end, first.is_ascending))
+            .map(RangeBound::from);
         let begins = [Some(begin), of_type.map(Some)];
         let scans = begins.into_iter().flatten().filter_map(|begin| {
             let place = Place {
                 index,
                 equalities: &part.equalities,
-                value: begin,
+                begin,
             };
+            let ScanStart { part: read, begin } = place.start(part.is_forward)?;
             Some(IndexScan {
                 query: self,
                 index: ScannedIndex::Items(index),
-                part: place.part(part.is_forward)?,
+                part: read,
                 begin,
                 end,
                 equalities: part.equalities.clone(),
@@ -187,7 +189,7 @@ impl<'a> SortedQuery<'a> {
         let Some(values) = self.filter.list(field.path) else {
             return Some(ScanRange {
                 begin: self.filter.bound(field.path, ends.begin),
-                end: self.filter.bound(field.path, ends.end),
+                end: self.filter.bound(field.path, ends.end).map(|end| end.value),
             });
         };
         let (least, greatest) = (*values.first()?, *values.last()?);
@@ -197,7 +199,7 @@ impl<'a> SortedQuery<'a> {
         }
         let value = |side: BoundSide| Some(if side == BoundSide::Lower { least } else { greatest });
         Some(ScanRange {
-            begin: value(ends.begin),
+            begin: value(ends.begin).map(RangeBound::from),
             end: value(ends.end),
         })
     }
@@ -238,7 +240,7 @@ impl<'a> SortedQuery<'a> {
 
 /// The values at which a scan begins and ends, of the first sort field.
 struct ScanRange<'a> {
-    begin: Option<RawBsonRef<'a>>,
+    begin: Option<RangeBound<'a>>,
     end: Option<RawBsonRef<'a>>,
 }
 

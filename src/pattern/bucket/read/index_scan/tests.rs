@@ -131,7 +131,7 @@ fn a_scan_begins_where_the_first_item_may_be() {
         &indexes,
         &rawdoc! { "at": { "$lt": 7 } },
         &rawdoc! { "at": -1 },
-        &rawdoc! { "hint": by_time.clone(), "min": { "control.v": 1, "history.at": 7 } },
+        &rawdoc! { "hint": by_time.clone(), "min": { "control.v": 1, "history.at": 7.0_f64.next_down() } },
     );
     check(
         &indexes,
@@ -154,7 +154,7 @@ fn a_scan_begins_where_the_first_item_may_be() {
         &rawdoc! { "at": -1 },
         &rawdoc! {
             "hint": by_status.clone(),
-            "max": { "control.v": 1, "history.status": "x", "history.at": 7.0_f64.next_up() },
+            "max": { "control.v": 1, "history.status": "x", "history.at": 7 },
             "sort": { "control.v": -1 },
         },
     );

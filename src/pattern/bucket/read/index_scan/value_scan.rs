@@ -69,11 +69,11 @@ impl<'a> ValueScan<'a> {
     pub fn query(&self, collection: &str, behind: Option<RawBsonRef<'_>>, buckets: i64) -> RawDocumentBuf {
         let mut find = single("find", collection);
         find.append(cstr!("hint"), self.index.key());
-        if behind.is_some() {
+        if let Some(value) = behind {
             let place = Place {
                 index: self.index,
                 equalities: &[],
-                value: behind,
+                begin: Some(value.into()),
             };
             find.append(cstr!("max"), place.first());
             find.append(cstr!("sort"), self.index.backward());

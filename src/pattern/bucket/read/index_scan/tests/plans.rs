@@ -88,6 +88,40 @@ fn a_descending_field_behind_an_equality_begins_at_its_greatest_value() {
     );
 }
 
+/// No text is the next less one, so the scan begins at the last entry that the proxy knows of the excluded value.
+#[test]
+fn a_scan_without_its_first_value_begins_behind_it() {
+    let key = rawdoc! { "control.v": 1, "history.status": -1, "history.at": 1 };
+    let behind = rawdoc! { "control.v": 1, "history.status": "x", "history.at": RawBson::MaxKey };
+    let indexes = indexes(&[key.clone(), rawdoc! { "control.v": 1, "history.n": -1 }]);
+    let filter = rawdoc! { "status": { "$lt": "x" } };
+    let sort = rawdoc! { "status": -1 };
+    check(&indexes, &filter, &sort, &rawdoc! { "hint": key, "min": behind });
+    // An index of one field has no such entry.
+    let (texts, by_text) = (rawdoc! { "n": { "$lt": "x" } }, rawdoc! { "n": -1 });
+    let first = rawdoc! { "control.v": 1, "history.n": "x" };
+    check(
+        &indexes,
+        &texts,
+        &by_text,
+        &rawdoc! { "hint": indexes[1].key().to_owned(), "min": first },
+    );
+
+    let find = find(&filter, &sort);
+    let (shape, query) = (shape(), SortedQuery::of(&shape(), &find).unwrap());
+    let scan = query.scans(&indexes).pop().unwrap();
+    let result = |at: RawBson| {
+        let items = rawdoc! { "0": { "_id": 1, "status": "x", "at": at }, "1": { "_id": 2, "status": "a", "at": 7 } };
+        let items: bson::raw::RawArrayBuf = items.iter().map(|item| item.unwrap().1).collect();
+        let bucket =
+            rawdoc! { "_id": 1, "k": 1, "count": 2, "history": items, "control": { "v": 1, "page": 0, "bytes": 1 } };
+        scan.items(&shape, std::iter::once(&*bucket), true)
+    };
+    assert!(matches!(result(5.into()), IndexScanResult::Items(_)));
+    // The bucket may have been read for its first item, and a later one may have an item before the second.
+    assert!(matches!(result(RawBson::MaxKey), IndexScanResult::NotComparable));
+}
+
 #[test]
 fn no_bucket_after_the_end_of_the_range_is_read() {
     let buckets = [
