@@ -21,6 +21,7 @@ mod shapes;
 mod source;
 pub(crate) mod suggest;
 mod tls;
+mod traces;
 mod upstream;
 mod values;
 

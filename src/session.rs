@@ -14,6 +14,7 @@ mod bucket;
 mod change_stream;
 mod collection_catalog;
 mod command_context;
+pub mod command_trace;
 pub mod connection;
 mod cross_collection;
 mod cursor;

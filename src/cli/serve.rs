@@ -5,14 +5,16 @@ pub(super) mod reload;
 mod shown;
 mod signals;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -35,11 +37,13 @@ use crate::server::listener::Listener;
 use crate::server::metrics::ServerMetrics;
 use crate::server::topology;
 use crate::session::Shared;
+use crate::session::command_trace::CommandTracer;
 use crate::session::metrics::SessionMetrics;
 use crate::session::shadow::{MAX_WAITING, ShadowRead};
 use crate::telemetry::Telemetry;
 use crate::telemetry::admin::{Admin, OperatorPage, PageRows};
 use crate::telemetry::recent_warnings::RecentWarnings;
+use crate::telemetry::traces::Traces;
 
 /// The longest time that `/readyz` waits for the selection of a server.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -66,8 +70,10 @@ pub(super) async fn run(
     let admin_stopping = CancellationToken::new();
     let (queue, shadow_reads) = mpsc::channel(MAX_WAITING);
     let session_metrics = SessionMetrics::register(&telemetry.registry)?;
+    let traces = config.traces.as_ref().map(Traces::start).transpose()?;
     let shared = Shared::new(reload::settings(&config), session_metrics).with_shadow_reads(queue);
-    let (admission, shared) = (Arc::new(Admission::new(reload::admission(&config)?)), Arc::new(shared));
+    let shared = Arc::new(shared.with_tracer(traces.as_ref().map(tracer)));
+    let admission = Arc::new(Admission::new(reload::admission(&config)?));
     let access = Arc::new(ArcSwap::from_pointee(config.admin.access()?));
     let sockets = listeners::bind(&config).await?;
     let admin_listener = listeners::bind_one(config.admin.address, "admin.address").await?;
@@ -88,12 +94,11 @@ pub(super) async fn run(
     };
     let (fit, conversions) = (SharedFit::default(), WatchedConversions::default());
     let (shapes, current) = watch::channel(config.shapes.clone());
-    let (upstream, stop) = (config.upstream.clone(), stopping.clone());
-    tokio::spawn(shape_fit::watch(upstream, current, Arc::clone(&fit), stop));
     let inputs = TaskInputs {
         listener: internal_address,
         secret,
-        shapes: shapes.subscribe(),
+        shapes: current,
+        fit: Arc::clone(&fit),
         shadow_reads,
         conversions: Arc::clone(&conversions),
         stop: stopping.clone(),
@@ -105,9 +110,15 @@ pub(super) async fn run(
         UpstreamProbe::new(driver.clone(), stopping.clone(), Arc::clone(&fit)),
         page(Arc::clone(&shared), conversions, recent),
     );
-    let admin = tokio::spawn(admin.serve(admin_listener, admin_stopping.clone()));
-    let server = tokio::spawn(server.run(stopping.clone()));
-
+    let parts = Parts {
+        admin: tokio::spawn(admin.serve(admin_listener, admin_stopping.clone())),
+        server: tokio::spawn(server.run(stopping.clone())),
+        tasks,
+        traces,
+        stopping,
+        admin_stopping,
+        driver,
+    };
     let reload = Reload {
         running: config,
         admission,
@@ -119,15 +130,40 @@ pub(super) async fn run(
         .until_the_end(async || reload.run(file, environment).await)
         .await;
     info!(signal = name, "stopping");
-    stopping.cancel();
-    tasks.join_all().await;
-    server.await.context("the server failed")??;
-    // Last, so that metrics are available during a drain.
-    admin_stopping.cancel();
-    admin.await.context("the admin endpoints failed")?;
-    upstream::close(driver).await;
-    info!("stopped");
-    Ok(())
+    parts.stop().await
+}
+
+/// The parts of a running proxy.
+struct Parts {
+    stopping: CancellationToken,
+    tasks: JoinSet<()>,
+    server: JoinHandle<io::Result<()>>,
+    traces: Option<Traces>,
+    admin_stopping: CancellationToken,
+    admin: JoinHandle<()>,
+    driver: mongodb::Client,
+}
+
+impl Parts {
+    async fn stop(self) -> anyhow::Result<()> {
+        self.stopping.cancel();
+        self.tasks.join_all().await;
+        self.server.await.context("the server failed")??;
+        if let Some(traces) = self.traces {
+            let stopped = spawn_blocking(|| traces.stop()).await;
+            stopped.context("the export of traces failed")?;
+        }
+        // Last, so that metrics are available during a drain.
+        self.admin_stopping.cancel();
+        self.admin.await.context("the admin endpoints failed")?;
+        upstream::close(self.driver).await;
+        info!("stopped");
+        Ok(())
+    }
+}
+
+fn tracer(traces: &Traces) -> CommandTracer {
+    CommandTracer::new(traces.tracer(), Box::new(TraceContextPropagator::new()))
 }
 
 /// What the tasks share with the rest of the proxy.
@@ -136,6 +172,7 @@ struct TaskInputs {
     listener: SocketAddr,
     secret: String,
     shapes: watch::Receiver<Shapes>,
+    fit: SharedFit,
     shadow_reads: mpsc::Receiver<ShadowRead>,
     conversions: WatchedConversions,
     stop: CancellationToken,
@@ -166,10 +203,13 @@ fn tasks(config: &Config, shared: &Arc<Shared>, inputs: TaskInputs) -> JoinSet<(
         upstream: upstream.clone(),
         listener: inputs.listener,
         secret: inputs.secret,
-        shapes: inputs.shapes,
+        shapes: inputs.shapes.clone(),
         metrics: metrics.expiry.clone(),
         stop: stop.clone(),
     };
+    let fit = shape_fit::watch(upstream.clone(), inputs.shapes, inputs.fit, stop.clone());
+    // Not awaited: it may wait for an unreachable server.
+    tokio::spawn(fit);
     let mut tasks = JoinSet::new();
     tasks.spawn(expiry.run());
     tasks.spawn(record.run());

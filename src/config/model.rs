@@ -9,6 +9,7 @@ use crate::pattern::shapes::Shapes;
 use crate::server::tls::TlsFiles;
 use crate::session::SessionLimits;
 use crate::telemetry::log::LogFormat;
+use crate::telemetry::traces::TraceExport;
 
 /// The whole configuration, checked.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Config {
     pub admin: AdminConfig,
     /// Filter and format of logs.
     pub log: LogConfig,
+    /// The export of traces. `None`: commands are not traced.
+    pub traces: Option<TraceExport>,
     /// The shapes of namespaces.
     pub shapes: Shapes,
 }
@@ -36,6 +39,7 @@ impl Config {
             send_timeout: self.listen.send_timeout,
             idle_timeout: self.listen.idle_timeout,
             connect_timeout: self.upstream.connect_timeout,
+            slow_command: self.log.slow_command,
         }
     }
 }
@@ -130,11 +134,13 @@ impl fmt::Debug for UpstreamConfig {
     }
 }
 
-/// Filter and format of logs.
+/// Filter, format and thresholds of logs.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
     /// A valid filter of `tracing_subscriber::EnvFilter`.
     pub filter: String,
     /// The format of a line.
     pub format: LogFormat,
+    /// Commands that take at least this time are logged. `None`: no command is.
+    pub slow_command: Option<Duration>,
 }

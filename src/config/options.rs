@@ -9,6 +9,7 @@ pub(super) mod log;
 pub(super) mod outlier;
 mod reference;
 pub(super) mod tls;
+pub(super) mod traces;
 pub(super) mod upstream;
 
 pub use self::reference::{DefaultValue, OptionReference, TableReference, reference};
@@ -139,11 +140,12 @@ pub(super) enum Occurrence {
 }
 
 /// The sections of the file.
-pub(super) const SECTIONS: [&ConfigTable; 6] = [
+pub(super) const SECTIONS: [&ConfigTable; 7] = [
     &listen::TABLE,
     &upstream::TABLE,
     &admin::TABLE,
     &log::TABLE,
+    &traces::TABLE,
     &bucket::TABLE,
     &outlier::TABLE,
 ];

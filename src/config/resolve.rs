@@ -1,16 +1,17 @@
 //! The sections `admin` and `log`, and rules between sections.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use toml::de::DeTable;
 use tracing_subscriber::EnvFilter;
 
 use super::model::{Config, ListenConfig, LogConfig, UpstreamConfig};
-use super::options::{self};
+use super::options::{self, Number};
 use super::section::Section;
 use super::source::ConfigSource;
 use super::values::collide;
-use super::{admin, listen, shapes, suggest, upstream};
+use super::{admin, listen, shapes, suggest, traces, upstream};
 
 /// Resolves the whole file. `None` only if a mistake was recorded, but not for every mistake.
 pub(super) fn config<'a>(source: &'a ConfigSource<'a>, table: DeTable<'a>) -> Option<Config> {
@@ -19,6 +20,7 @@ pub(super) fn config<'a>(source: &'a ConfigSource<'a>, table: DeTable<'a>) -> Op
     let mut upstream_section = root.table(&options::upstream::TABLE);
     let mut admin_section = root.table(&options::admin::TABLE);
     let log = log(root.table(&options::log::TABLE));
+    let traces = traces::resolve(root.table(&options::traces::TABLE));
     let shapes = shapes::resolve(&mut root);
     root.finish();
     let listen = listen::resolve(&mut listen_section);
@@ -39,6 +41,7 @@ pub(super) fn config<'a>(source: &'a ConfigSource<'a>, table: DeTable<'a>) -> Op
         upstream: upstream?,
         admin: admin?,
         log,
+        traces,
         shapes,
     })
 }
@@ -50,8 +53,18 @@ fn log(mut section: Section<'_>) -> LogConfig {
         section.fault("filter", &problem, remedy);
     }
     let format = section.choice(&options::log::FORMAT).unwrap_or_default();
+    let Number { most, default, .. } = options::log::SLOW_COMMAND_MS.value;
+    let slow = section.integer(&options::log::SLOW_COMMAND_MS).unwrap_or(default);
+    if slow > most {
+        let remedy = format!("write milliseconds up to {most}, or 0 to log none");
+        section.fault("slow_command_ms", &format!("{slow} is out of range"), &remedy);
+    }
     section.finish();
-    LogConfig { filter, format }
+    LogConfig {
+        filter,
+        format,
+        slow_command: (slow > 0).then(|| Duration::from_millis(slow as u64)),
+    }
 }
 
 /// `EnvFilter` treats a bare word that is not a level as a module. So `inof` would silently log

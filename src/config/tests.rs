@@ -206,6 +206,10 @@ address = "localhost:9216"
 [log]
 filter = "inof"
 format = "xml"
+slow_command_ms = 86400001
+[traces]
+endpoint = "https://127.0.0.1:4318"
+sampled_percent = 0
 [[bucket]]
 namespace = "trades"
 key = ["a", 1]
@@ -222,7 +226,7 @@ rename = { customerId = "c" }
 count = "history"
 "#;
     insta::assert_snapshot!(report(text), @r#"
-    m.toml:2: `colour` is not known; the valid fields are listen, upstream, admin, log, bucket, outlier
+    m.toml:2: `colour` is not known; the valid fields are listen, upstream, admin, log, traces, bucket, outlier
     m.toml:4: `listen.adress` is not known; did you mean `address`?
     m.toml:5: `listen.max_connections`: it is a string; write a whole number
     m.toml:6: `listen.present_as`: there are [[listen.member]] tables, which have their own addresses; remove it, or remove the [[listen.member]] tables
@@ -236,17 +240,20 @@ count = "history"
     m.toml:15: `admin.address`: "localhost:9216" is not an IP address and port; write one such as "127.0.0.1:27018" or "[::1]:27018"
     m.toml:17: `log.filter`: `inof` is not a level (did you mean `info`?); write a level (error, warn, info, debug, trace, off) or module=level, separated by commas
     m.toml:18: `log.format`: "xml" is not known; write "text" or "json"
-    m.toml:20: `bucket.namespace`: "trades" is not a namespace; write "database.collection", or "*.collection" for every database
-    m.toml:21: `bucket.key`: it is a whole number; write a list that contains only strings
-    m.toml:22: `bucket.max_item` is not known; did you mean `max_items`?
-    m.toml:23: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
-    m.toml:24: `bucket.max_bytes`: 99999999999 is out of range; write a smaller number
-    m.toml:25: `bucket.rename`: it is a whole number; write `a` stored as a string
-    m.toml:26: `bucket.item_ids`: "none" is not known; write "unique" or "unique_in_key" or "stored" or "dropped"
-    m.toml:29: `bucket.key`: every item has its own `_id`; group by a field that items share
-    m.toml:30: `bucket.time`: `customerId` is `_id` or a key field; name the date field that orders the items
-    m.toml:31: `bucket.rename`: `customerId` to `c` involves `customerId`, which is `_id` or a key field; rename only fields that are stored inside the items
-    m.toml:32: `bucket.count`: `history` is also the name of `items`; choose another name
+    m.toml:19: `log.slow_command_ms`: 86400001 is out of range; write milliseconds up to 86400000, or 0 to log none
+    m.toml:21: `traces.endpoint`: `https://127.0.0.1:4318` is no such address; write a collector without TLS, as in "http://127.0.0.1:4318"
+    m.toml:22: `traces.sampled_percent`: `0` is no such percentage; write a number from 0.01 to 100
+    m.toml:24: `bucket.namespace`: "trades" is not a namespace; write "database.collection", or "*.collection" for every database
+    m.toml:25: `bucket.key`: it is a whole number; write a list that contains only strings
+    m.toml:26: `bucket.max_item` is not known; did you mean `max_items`?
+    m.toml:27: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
+    m.toml:28: `bucket.max_bytes`: 99999999999 is out of range; write a smaller number
+    m.toml:29: `bucket.rename`: it is a whole number; write `a` stored as a string
+    m.toml:30: `bucket.item_ids`: "none" is not known; write "unique" or "unique_in_key" or "stored" or "dropped"
+    m.toml:33: `bucket.key`: every item has its own `_id`; group by a field that items share
+    m.toml:34: `bucket.time`: `customerId` is `_id` or a key field; name the date field that orders the items
+    m.toml:35: `bucket.rename`: `customerId` to `c` involves `customerId`, which is `_id` or a key field; rename only fields that are stored inside the items
+    m.toml:36: `bucket.count`: `history` is also the name of `items`; choose another name
     "#);
 }
 

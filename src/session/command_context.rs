@@ -7,6 +7,7 @@ use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 use super::collection_catalog::{CatalogSession, Transaction};
 use super::cursor_owner::Owner;
 use super::error::RunError;
+use super::metrics::Strategy;
 use super::outlier_shape_markers::MarkerCheck;
 use super::refusal::RefusalRecorder;
 use super::shared::{Settings, Shared};
@@ -19,7 +20,7 @@ use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::registry::Command;
 use crate::command::reply::succeeded;
-use crate::pattern::shapes::{BucketShape, OutlierShape};
+use crate::pattern::shapes::{BucketShape, NamespacePattern, OutlierShape};
 
 /// A client's command under execution.
 pub(super) struct CommandContext<'a> {
@@ -80,6 +81,14 @@ impl<'a> CommandContext<'a> {
         RefusalRecorder {
             metrics: &self.shared.metrics,
             command: self.command,
+        }
+    }
+
+    /// Counts a read, and records its access path in the trace. `namespace`: as configured.
+    pub(super) fn record_read(&mut self, namespace: &NamespacePattern, strategy: Strategy) {
+        self.shared.metrics.read(&namespace.to_string(), strategy);
+        if let Some(trace) = self.link.trace() {
+            trace.read(strategy);
         }
     }
 

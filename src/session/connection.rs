@@ -49,6 +49,7 @@ use self::session_commands::is_on_sessions;
 use super::automatic::guarded_cursors::kill_by_mongod_ids;
 use super::automatic::hidden_formers::HiddenFormers;
 use super::automatic::touched::touched;
+use super::command_trace::CommandTrace;
 use super::handshake::{self, Presentation};
 use super::memory::Reservation;
 use super::metrics::{ByteDirection, CommandOutcome};
@@ -257,7 +258,8 @@ impl Session<'_> {
             Err(_) if is_unanswered(frame) => return Ok(()),
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
-        let begun = self.begin(head.command, Awaited::by(head.command, head.body()));
+        let trace = self.trace(&head);
+        let begun = self.begin(head.command, Awaited::by(head.command, head.body()), trace);
         self.delay_write(&head).await;
         let guard = self.guard_of(&head);
         let settings = self.settings.load();
@@ -358,6 +360,7 @@ impl Session<'_> {
         request: RelayedRequest<'_>,
         look: ReplyInspection<'_>,
     ) -> Result<ReplyFinding, Closed> {
+        let span = self.link.trace().and_then(CommandTrace::relay);
         let mut relay = Relay {
             client: &mut self.client,
             link: &mut self.link,
@@ -365,7 +368,9 @@ impl Session<'_> {
             upstream: self.upstream,
             agreed: &mut self.agreed,
         };
-        match relay.run(request, look).await {
+        let found = relay.run(request, look).await;
+        drop(span);
+        match found {
             Ok(ReplyFinding::NotPrimary) if self.presentation.promises_primary() => {
                 self.see_to_primary().await.map(|()| ReplyFinding::NotPrimary)
             }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::Sender;
 use super::automatic::guarded_cursors::GuardedCursors;
 use super::automatic::stored::StoredCollection;
 use super::collection_catalog::CollectionCatalog;
+use super::command_trace::CommandTracer;
 use super::cursor::CursorRegistry;
 use super::dry_run::{DryRun, Observer};
 use super::first_page_cache::FirstPages;
@@ -49,6 +50,8 @@ pub struct SessionLimits {
     pub idle_timeout: Option<Duration>,
     /// Maximum time to find the upstream and connect to it.
     pub connect_timeout: Duration,
+    /// Commands that take at least this time are logged. `None`: no command is.
+    pub slow_command: Option<Duration>,
 }
 
 /// Everything that a reload exchanges, with the caches that depend on it.
@@ -139,6 +142,8 @@ pub struct Shared {
     /// The reads that are compared in shadow mode. `None`: no task compares them.
     pub(super) shadow_reads: Option<Sender<ShadowRead>>,
     pub(super) write_delays: WriteDelays,
+    /// `None`: commands have no spans.
+    pub(super) tracer: Option<Arc<CommandTracer>>,
 }
 
 impl Shared {
@@ -165,6 +170,7 @@ impl Shared {
             dry_run,
             shadow_reads: None,
             write_delays: WriteDelays::default(),
+            tracer: None,
         }
     }
 
@@ -172,6 +178,13 @@ impl Shared {
     #[must_use]
     pub fn with_shadow_reads(mut self, queue: Sender<ShadowRead>) -> Self {
         self.shadow_reads = Some(queue);
+        self
+    }
+
+    /// The same state. Commands have spans of this tracer.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: Option<CommandTracer>) -> Self {
+        self.tracer = tracer.map(Arc::new);
         self
     }
 

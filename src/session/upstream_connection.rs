@@ -1,6 +1,7 @@
 //! The upstream connection of one client: relayed frames and internal commands, in order.
 
 mod link_error;
+mod reply;
 mod session_number;
 mod timer;
 
@@ -9,8 +10,10 @@ use std::time::Duration;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub(super) use self::link_error::LinkError;
+use self::reply::{body_of_reply, whole_bytes};
 pub(super) use self::session_number::SessionNumber;
 use self::timer::UpstreamTimer;
+use super::command_trace::CommandTrace;
 use super::error::RunError;
 use super::fence::UuidFence;
 use super::memory::{LARGEST_REPLY, Reservation};
@@ -21,8 +24,7 @@ use crate::command::error::{ErrorCode, record_labels};
 use crate::command::namespace::Namespace;
 use crate::command::reply::succeeded;
 use crate::command::server_version::{FieldSince, ServerVersion};
-use crate::wire::limits::MAX_MESSAGE_BYTES;
-use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder};
+use crate::wire::{Compressor, Frame, OpCompressed, OpMsgBuilder};
 
 /// Commands that are sent before their replies are read.
 const MAX_IN_FLIGHT: usize = 64;
@@ -55,6 +57,8 @@ pub(super) struct UpstreamConnection {
     own: SessionNumber,
     /// The collection of the current command, if its layout may change.
     fence: Option<UuidFence>,
+    /// The trace of the current command, if commands are traced.
+    trace: Option<Box<CommandTrace>>,
 }
 
 /// An internal command: its body, and documents in a sequence.
@@ -98,6 +102,7 @@ impl UpstreamConnection {
                 number: 0,
             },
             fence: None,
+            trace: None,
         }
     }
 
@@ -131,9 +136,20 @@ impl UpstreamConnection {
         self.fence.as_mut().filter(|fence| fence.is_of(namespace))
     }
 
-    /// Resets the waiting time for a new command.
-    pub(super) fn begin_command(&mut self) {
+    /// Resets the waiting time for a new command, and begins its trace.
+    pub(super) fn begin_command(&mut self, trace: Option<Box<CommandTrace>>) {
         self.waiting = UpstreamTimer::default();
+        self.trace = trace;
+    }
+
+    /// The trace of the current command, if commands are traced.
+    pub(super) fn trace(&mut self) -> Option<&mut CommandTrace> {
+        self.trace.as_deref_mut()
+    }
+
+    /// Ends the trace of the current command.
+    pub(super) fn take_trace(&mut self) -> Option<Box<CommandTrace>> {
+        self.trace.take()
     }
 
     /// The time that the upstream took to read what was sent and to reply, since the reset.
@@ -372,6 +388,9 @@ impl UpstreamConnection {
             builder = builder.sequence(identifier, documents.iter().copied());
         }
         let message = builder.build()?;
+        if let Some(trace) = &mut self.trace {
+            trace.begin_statement(self.last_request_id, body);
+        }
         match self.compressor {
             Some(compressor) => Ok(OpCompressed::compress(&message, compressor)?),
             None => Ok(message),
@@ -399,7 +418,7 @@ impl UpstreamConnection {
         if whole_bytes(frame.header(), frame.payload()) > most_bytes {
             return Ok(None);
         }
-        opened(frame, request.header().request_id).map(Some)
+        self.opened(frame, request.header().request_id).map(Some)
     }
 
     /// Like [`UpstreamConnection::run`]. Reserves memory for a long reply and for the client's
@@ -424,7 +443,7 @@ impl UpstreamConnection {
         let PendingReply(request_id) = self.send(request).await?;
         let arrived = self.arrive().await?;
         let frame = self.reserving(arrived, memory).await?;
-        Ok(opened(frame, request_id)?)
+        Ok(self.opened(frame, request_id)?)
     }
 
     /// Reads a reply completely. For a long one, reserves its memory and that of the client's reply
@@ -460,28 +479,16 @@ impl UpstreamConnection {
     }
 
     async fn answer(&mut self, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
-        opened(self.receive().await?, request_id)
+        let frame = self.receive().await?;
+        self.opened(frame, request_id)
     }
-}
 
-/// Bytes of a frame with this header, and of its decompressed content.
-fn whole_bytes(header: MessageHeader, beginning: &[u8]) -> usize {
-    match header.op_code {
-        OpCode::Compressed => header
-            .message_length
-            .saturating_add(OpCompressed::declared_bytes(beginning)),
-        _ => header.message_length,
+    /// The body of the reply to a request.
+    fn opened(&mut self, frame: Frame, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
+        let reply = body_of_reply(frame, request_id)?;
+        if let Some(trace) = &mut self.trace {
+            trace.end_statement(request_id, &reply);
+        }
+        Ok(reply)
     }
-}
-
-/// The body of the reply to a request.
-fn opened(frame: Frame, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
-    if frame.header().response_to != request_id {
-        return Err(LinkError::OutOfStep);
-    }
-    if frame.header().op_code == OpCode::Compressed {
-        let opened = OpCompressed::parse(&frame, MAX_MESSAGE_BYTES)?.inflate()?;
-        return Ok(OpMsg::into_body(opened)?);
-    }
-    Ok(OpMsg::into_body(frame)?)
 }

@@ -20,3 +20,4 @@ mod stand_in;
 mod stream_errors;
 mod tls;
 mod topologies;
+mod traces;

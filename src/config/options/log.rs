@@ -1,13 +1,13 @@
 //! The section `log`.
 
-use super::{ConfigOption, ConfigTable, Holds, Occurrence, TextOption, Words};
+use super::{ConfigOption, ConfigTable, Holds, Number, Occurrence, TextOption, Words};
 use crate::telemetry::log::LogFormat;
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "log",
     times: Occurrence::Once,
     meaning: "Content and format of the log on standard error.",
-    options: &[&FILTER, &FORMAT],
+    options: &[&FILTER, &FORMAT, &SLOW_COMMAND_MS],
     tables: &[],
 };
 
@@ -28,4 +28,17 @@ pub(in crate::config) const FORMAT: ConfigOption<Words<LogFormat>> = ConfigOptio
     },
     holds: Holds::FromStart,
     meaning: "`text` for people, `json` for one object per line.",
+};
+
+pub(in crate::config) const SLOW_COMMAND_MS: ConfigOption<Number> = ConfigOption {
+    name: "slow_command_ms",
+    value: Number {
+        least: 0,
+        // A day.
+        most: 24 * 3_600_000,
+        default: 0,
+    },
+    holds: Holds::FromReload,
+    meaning: "Commands that take at least so many milliseconds are logged at level `info`, with their namespace, access path, statements \
+              and duration, and without values of documents. 0: none.",
 };

@@ -64,7 +64,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         may_be_repeated,
         is_by_distance,
     } = stored(run, &aggregate).await?;
-    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    run.record_read(Strategy::Pipeline);
     if let Some(stages) = skip_scan {
         let reply = put_together(run.context.link, &on_buckets(run, &stages)).await;
         if !is_refused(&reply) {

@@ -23,7 +23,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) 
             .for_writing(&mut run.catalog_session())
             .await?;
     }
-    run.context.shared.metrics.read(&run.label(), Strategy::ChangeStream);
+    run.record_read(Strategy::ChangeStream);
     let watched = Watched::collection(run.context.settings.shapes.clone());
     open(&mut run.context, run.namespace, aggregate, watched).await
 }

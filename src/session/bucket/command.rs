@@ -10,7 +10,7 @@ use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
 use crate::session::collection_catalog::{CatalogSession, ReadyCollection};
 use crate::session::command_context::CommandContext;
-use crate::session::metrics::RefusalReason;
+use crate::session::metrics::{RefusalReason, Strategy};
 use crate::session::refusal::RefusedCollection;
 
 pub(in crate::session) struct BucketCommand<'a> {
@@ -126,6 +126,11 @@ impl<'a> BucketCommand<'a> {
             self.namespace
         );
         CommandError::new(ErrorCode::InvalidOptions, message)
+    }
+
+    /// Counts a read, and records its access path in the trace.
+    pub(super) fn record_read(&mut self, strategy: Strategy) {
+        self.context.record_read(self.shape.namespace(), strategy);
     }
 
     /// The namespace as a metrics label: as configured, which bounds the number of labels.

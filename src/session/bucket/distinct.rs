@@ -32,11 +32,11 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some(found) = value_scan::read(run, &wanted).await?
         && found.values.as_bytes().len() <= MAX_BYTES
     {
-        run.context.shared.metrics.read(&run.label(), Strategy::Index);
+        run.record_read(Strategy::Index);
         // It reads no snapshot, or that of a transaction.
         return Ok(reply_of(&found.values, None, &found.reply));
     }
-    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    run.record_read(Strategy::Pipeline);
     if let Some(command) = of_stored_path(run, &wanted) {
         let reply = read(run, command).await?;
         let values = get(&reply, "values").and_then(RawBsonRef::as_array);

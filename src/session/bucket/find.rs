@@ -52,7 +52,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some(reply) = without_pipeline(run, &find).await? {
         return Ok(reply);
     }
-    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    run.record_read(Strategy::Pipeline);
     by_pipeline(run, &find).await
 }
 
@@ -161,7 +161,7 @@ async fn from_buckets(
         return Ok(None);
     }
     if run.context.link.is_dry_run() {
-        run.context.shared.metrics.read(&run.label(), terms.strategy());
+        run.record_read(terms.strategy());
     }
     let (mut stream, first) = match access_path::plan(run, query, terms).await? {
         AccessPath::PageScan(stream, first) => (stream, first),
@@ -204,7 +204,7 @@ async fn from_buckets(
         stream.close(run).await?;
         return Ok(None);
     }
-    run.context.shared.metrics.read(&run.label(), terms.strategy());
+    run.record_read(terms.strategy());
     let cluster_time = stream.cluster_time().to_owned();
     let id = if leaves_open {
         let source = CursorSource::items(stream, run);
@@ -226,7 +226,7 @@ async fn without_items(
     opens: bool,
     answer: &RawDocument,
 ) -> Result<RawDocumentBuf, RunError> {
-    run.context.shared.metrics.read(&run.label(), Strategy::Page);
+    run.record_read(Strategy::Page);
     let id = if opens {
         let ended = ItemCursor::ended(PageScan::of(query, ScanDirection::Forward), answer);
         let source = CursorSource::items(Box::new(ended), run);
@@ -277,7 +277,7 @@ async fn merged(
         batch.push(item);
         items.advance();
     }
-    run.context.shared.metrics.read(&run.label(), Strategy::Page);
+    run.record_read(Strategy::Page);
     let mut reply = batch.into_reply(run.namespace, 0);
     copy_cluster_time(&mut reply, &cluster_time);
     Ok(Some(reply))

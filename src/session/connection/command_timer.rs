@@ -6,7 +6,9 @@ use bson::raw::RawDocument;
 
 use super::{Closed, Session};
 use crate::command::document::get;
+use crate::command::header::CommandHeader;
 use crate::command::registry::Command;
+use crate::session::command_trace::CommandTrace;
 use crate::session::handshake::changes_users;
 use crate::session::metrics::{CommandOutcome, Spent};
 use crate::session::stream::StreamError;
@@ -40,14 +42,27 @@ pub(super) struct CommandTimer {
 }
 
 impl Session<'_> {
+    /// The trace of a command, if commands are traced. Handshakes are not.
+    pub(super) fn trace(&mut self, head: &CommandHeader<'_>) -> Option<Box<CommandTrace>> {
+        let tracer = self.shared.tracer.as_ref();
+        let is_traced = tracer.is_some() || self.settings.load().limits.slow_command.is_some();
+        (is_traced && !head.command.is_handshake())
+            .then(|| Box::new(CommandTrace::begin(tracer, head, self.upstream.address())))
+    }
+
     /// Begins a command of the client, in whichever kind of message it came. Starts its timer, and forgets
     /// the users of the connection if the command may change them.
-    pub(super) fn begin(&mut self, command: Command, awaited: Awaited) -> CommandTimer {
+    pub(super) fn begin(
+        &mut self,
+        command: Command,
+        awaited: Awaited,
+        trace: Option<Box<CommandTrace>>,
+    ) -> CommandTimer {
         if changes_users(command) {
             self.link.forget_users();
             self.hidden_formers.clear();
         }
-        self.link.begin_command();
+        self.link.begin_command(trace);
         let at = Instant::now();
         CommandTimer { command, awaited, at }
     }
@@ -61,10 +76,14 @@ impl Session<'_> {
             }
             (Err(_), _) => CommandOutcome::Failed,
         };
-        let spent = (begun.awaited == Awaited::Answer).then(|| Spent {
+        let spent = Spent {
             upstream: self.link.waited(),
             whole: begun.at.elapsed(),
-        });
+        };
+        if let Some(trace) = self.link.take_trace() {
+            trace.end(outcome, spent, self.settings.load().limits.slow_command);
+        }
+        let spent = (begun.awaited == Awaited::Answer).then_some(spent);
         self.shared.metrics.command(begun.command, outcome, spent);
         done.map(|_| ())
     }

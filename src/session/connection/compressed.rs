@@ -42,7 +42,7 @@ impl Session<'_> {
             let beginning = apart(frame.clone(), limit, beginning).await?;
             if let Some(command) = self.beginning_to_relay(&beginning) {
                 self.request_memory.shrink(frame.len());
-                return self.relay_beginning(RequestBytes::Whole(frame), &command).await;
+                return self.relay_beginning(RequestBytes::Whole(frame), command).await;
             }
         }
         let opened = apart(frame.clone(), limit, whole).await?;

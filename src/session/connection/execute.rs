@@ -99,6 +99,9 @@ impl Session<'_> {
                 (error.into_reply(), CommandOutcome::Rejected)
             }
         };
+        if let Some(trace) = self.link.trace() {
+            trace.reply(&reply);
+        }
         let gone = self.presentation.promises_primary() && says_not_primary(&reply);
         if !head.expects_no_reply {
             self.reply(frame, reply).await?;

@@ -42,7 +42,7 @@ impl Session<'_> {
         if let Err(error) = handshake::check_mechanism(kind, command) {
             return self.reply_in_kind(frame, error).await;
         }
-        let begun = self.begin(kind, Awaited::by(kind, command));
+        let begun = self.begin(kind, Awaited::by(kind, command), None);
         let flags = OpMsgFlags::default();
         let done = if kind.is_handshake() {
             let edited = handshake::edit_query(

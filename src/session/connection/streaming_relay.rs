@@ -6,6 +6,7 @@ use crate::command::error::CommandError;
 use crate::command::header::CommandHeader;
 use crate::command::registry::Command;
 use crate::session::automatic::touched::touched;
+use crate::session::command_trace::CommandTrace;
 use crate::session::memory::{Reservation, not_logged_in};
 use crate::session::metrics::{ByteDirection, Limit};
 use crate::session::relay::{RelayedRequest, RequestBytes};
@@ -27,6 +28,7 @@ const READ_WHOLE: &[Command] = &[
 pub(super) struct Beginning {
     command: Command,
     flags: OpMsgFlags,
+    trace: Option<Box<CommandTrace>>,
 }
 
 impl Session<'_> {
@@ -41,7 +43,7 @@ impl Session<'_> {
             self.shared
                 .metrics
                 .bytes(ByteDirection::Received, header.message_length);
-            self.relay_beginning(RequestBytes::Long(long), &command).await?;
+            self.relay_beginning(RequestBytes::Long(long), command).await?;
             return Ok(None);
         }
         // The compressed and the decompressed bytes are reserved together: a session that waits for the
@@ -118,14 +120,15 @@ impl Session<'_> {
             .observer
             .as_ref()
             .is_some_and(|observer| observer.concerns(&head));
-        (matches!(route, Route::Relay) && !is_observed).then_some(Beginning {
+        (matches!(route, Route::Relay) && !is_observed).then(|| Beginning {
             command: head.command,
             flags,
+            trace: self.trace(&head),
         })
     }
 
-    pub(super) async fn relay_beginning(&mut self, sent: RequestBytes<'_>, command: &Beginning) -> Result<(), Closed> {
-        let begun = self.begin(command.command, Awaited::Answer);
+    pub(super) async fn relay_beginning(&mut self, sent: RequestBytes<'_>, command: Beginning) -> Result<(), Closed> {
+        let begun = self.begin(command.command, Awaited::Answer, command.trace);
         let flags = command.flags;
         let relayed = self.relay(RelayedRequest { sent, flags }, self.look()).await;
         self.count(&begun, relayed)

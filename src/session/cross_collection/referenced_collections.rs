@@ -47,10 +47,7 @@ impl ReferencedCollections<'_, '_> {
                 .catalog
                 .for_reading(&mut self.context.catalog_session(shape, namespace))
                 .await?;
-            self.context
-                .shared
-                .metrics
-                .read(&shape.namespace().to_string(), Strategy::Pipeline);
+            self.context.record_read(shape.namespace(), Strategy::Pipeline);
             if reached.needs_view {
                 self.ensure_view(shape, namespace).await?;
             }

@@ -20,7 +20,9 @@ pub enum CommandOutcome {
 impl CommandOutcome {
     pub(super) const ALL: [Self; 4] = [Self::Relayed, Self::Rewritten, Self::Rejected, Self::Failed];
 
-    pub(super) fn label(self) -> &'static str {
+    /// The value of the label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
         match self {
             Self::Relayed => "relayed",
             Self::Rewritten => "rewritten",

@@ -13,7 +13,7 @@ use crate::pattern::shapes::OutlierShape;
 use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
 use crate::session::memory::Reservation;
-use crate::session::metrics::RefusalReason;
+use crate::session::metrics::{RefusalReason, Strategy};
 use crate::session::refusal::RefusedCollection;
 
 pub(in crate::session) struct OutlierCommand<'a> {
@@ -77,6 +77,11 @@ impl OutlierCommand<'_> {
             pattern: OutlierShape::PATTERN,
         };
         collection.refuse(self.context.refusals(), reason, what)
+    }
+
+    /// Counts a read, and records its access path in the trace.
+    pub(super) fn record_read(&mut self, strategy: Strategy) {
+        self.context.record_read(self.shape.namespace(), strategy);
     }
 
     /// The namespace as a metrics label: as configured, which bounds the number of labels.

@@ -278,7 +278,7 @@ async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<Ra
     if let Some(allow) = find.allow_disk_use {
         command.append(cstr!("allowDiskUse"), allow);
     }
-    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    run.record_read(Strategy::Pipeline);
     run.context.inherited().append_to_read(&mut command);
     let reply = run.put_together(&command).await?;
     if find.single_batch {

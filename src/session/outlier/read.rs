@@ -39,8 +39,8 @@ impl OutlierCommand<'_> {
         put_together(self.context.link, command).await
     }
 
-    fn count_pipeline(&self) {
-        self.context.shared.metrics.read(&self.label(), Strategy::Pipeline);
+    fn count_pipeline(&mut self) {
+        self.record_read(Strategy::Pipeline);
     }
 }
 

@@ -72,7 +72,7 @@ pub(in crate::session::bucket) async fn run(
         list.collection = run.collection.as_ref().map(|collection| collection.uuid.clone());
         run.keep(CursorSource::Listed(list)).await?
     };
-    run.context.shared.metrics.read(&run.label(), Strategy::Index);
+    run.record_read(Strategy::Index);
     // All items are from one reply. It has the time of its snapshot, at which a session continues.
     Ok(Some(batch.into_reply_like(&answer.reply, id)))
 }

@@ -30,7 +30,7 @@ pub(super) async fn run(
     }
     let command = command(run, &rest, find, filter).await?;
     let command = complete(run, command);
-    run.context.shared.metrics.read(&run.label(), Strategy::Index);
+    run.record_read(Strategy::Index);
     match run.context.link.run(&command).await {
         Ok(reply) => as_find_reply(run, &rest, reply).await,
         Err(error) => Err(in_application_terms(run, error)),

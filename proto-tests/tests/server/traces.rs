@@ -1,0 +1,271 @@
+//! Spans as a collector receives them, and the log of slow commands.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Document, doc};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
+use prost::Message as _;
+use proto_tests::raw::Connection;
+use proto_tests::{Level, Mongod, Outlier, Proxy, ProxyOptions, Shape, database_name, mongod};
+
+/// A parent's trace and span, in hexadecimal digits.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00f067aa0ba902b7";
+
+/// Receives spans by OTLP over HTTP until the test ends.
+struct Collector {
+    address: String,
+    requests: Receiver<Vec<u8>>,
+}
+
+impl Collector {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?.to_string();
+        let (sender, requests) = channel();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let sender = sender.clone();
+                std::thread::spawn(move || receive(&client, &sender));
+            }
+        });
+        Ok(Self { address, requests })
+    }
+
+    /// The spans of the requests so far.
+    fn spans(&self) -> Result<Vec<Span>> {
+        let mut spans = Vec::new();
+        while let Ok(body) = self.requests.recv_timeout(Duration::from_millis(100)) {
+            let request = ExportTraceServiceRequest::decode(&body[..])?;
+            let scopes = request
+                .resource_spans
+                .into_iter()
+                .flat_map(|resource| resource.scope_spans);
+            spans.extend(scopes.flat_map(|scope| scope.spans));
+        }
+        Ok(spans)
+    }
+}
+
+/// Sends the bodies of a connection's requests to the test.
+fn receive(mut client: &TcpStream, bodies: &Sender<Vec<u8>>) -> Option<()> {
+    let mut reader = BufReader::new(client);
+    loop {
+        let mut length = 0;
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        let is_for_traces = line.starts_with("POST /v1/traces ");
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+            let header = line.to_ascii_lowercase();
+            if let Some(value) = header.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        if is_for_traces {
+            bodies.send(body).ok()?;
+        }
+        client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+    }
+}
+
+/// A bucket and an outlier collection behind a proxy with these sections.
+struct Traced {
+    mongod: &'static Mongod,
+    database: String,
+    proxy: Proxy,
+}
+
+impl Traced {
+    fn start(sections: &str) -> Result<Self> {
+        let mongod = mongod::shared();
+        let database = database_name();
+        let bucket = Shape::new(&["k"]).toml(&format!("{database}.items"));
+        let outlier = Outlier::new("buyers", (50, 1000)).toml(&format!("{database}.books"));
+        let config = format!("{sections}\n{bucket}\n{outlier}");
+        let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&config))?;
+        Ok(Self {
+            mongod,
+            database,
+            proxy,
+        })
+    }
+
+    /// Executes commands on one connection.
+    fn execute(&self, commands: &[Document]) -> Result<()> {
+        let mut connection = Connection::open(self.proxy.address())?;
+        for command in commands {
+            let mut command = command.clone();
+            command.insert("$db", &self.database);
+            connection.command(&command)?;
+        }
+        Ok(())
+    }
+}
+
+fn inserts() -> [Document; 2] {
+    let items: Vec<Document> = (0..25).map(|number| doc! { "_id": number, "k": 1 }).collect();
+    let buyers: Vec<i32> = (0..60).collect();
+    [
+        doc! { "insert": "items", "documents": items },
+        doc! { "insert": "books", "documents": [{ "_id": 1, "buyers": buyers }] },
+    ]
+}
+
+/// Texts and numbers of a span's attributes.
+fn attributes(span: &Span) -> BTreeMap<&str, String> {
+    let text = |attribute: &KeyValue| match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+        Some(Value::StringValue(text)) => text.clone(),
+        Some(Value::IntValue(number)) => number.to_string(),
+        other => format!("{other:?}"),
+    };
+    let attributes = span.attributes.iter();
+    attributes
+        .map(|attribute| (attribute.key.as_str(), text(attribute)))
+        .collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn commands_and_their_statements_are_spans() -> Result<()> {
+    let collector = Collector::start()?;
+    let sections = format!(
+        "[traces]\nendpoint = \"http://{}\"\nsampled_percent = 100",
+        collector.address
+    );
+    let mut traced = Traced::start(&sections)?;
+    traced.execute(&inserts())?;
+    let parent = format!("00-{TRACE}-{PARENT}-01");
+    traced.execute(&[
+        doc! { "find": "items", "filter": { "k": 1 }, "sort": { "_id": 1 }, "comment": &parent },
+        doc! { "update": "books", "updates": [{ "q": { "_id": 1 }, "u": { "$push": { "buyers": 60 } } }] },
+        doc! { "find": "other", "filter": {}, "comment": { "traceparent": &parent } },
+        doc! { "mapReduce": "items", "map": "", "reduce": "", "out": "o" },
+    ])?;
+    // A stopping proxy exports what is queued.
+    traced.proxy.stop()?;
+    let spans = collector.spans()?;
+    let port = traced.mongod.address().port().to_string();
+
+    let server = SpanKind::Server as i32;
+    let command = |name: &str| {
+        let mut named = spans.iter().filter(|span| span.name == name && span.kind == server);
+        named.next().with_context(|| format!("no span {name} in {spans:?}"))
+    };
+    let find = command("find items")?;
+    ensure!(
+        hex(&find.trace_id) == TRACE && hex(&find.parent_span_id) == PARENT,
+        "{find:?}"
+    );
+    let of_find = attributes(find);
+    for (name, value) in [
+        ("db.system.name", "mongodb"),
+        ("db.namespace", &traced.database),
+        ("db.collection.name", "items"),
+        ("db.operation.name", "find"),
+        ("mongoshape.outcome", "rewritten"),
+        ("mongoshape.strategy", "pipeline"),
+    ] {
+        ensure!(
+            of_find.get(name).map(String::as_str) == Some(value),
+            "{name}: {of_find:?}"
+        );
+    }
+    let push = command("update books")?;
+    ensure!(
+        push.parent_span_id.is_empty() && hex(&push.trace_id) != TRACE,
+        "{push:?}"
+    );
+    let relayed = command("find other")?;
+    ensure!(hex(&relayed.parent_span_id) == PARENT, "{relayed:?}");
+    ensure!(attributes(relayed)["mongoshape.outcome"] == "relayed", "{relayed:?}");
+    let refused = command("mapReduce items")?;
+    ensure!(attributes(refused)["db.response.status_code"] == "115", "{refused:?}");
+    let status = refused.status.as_ref().map(|status| status.code());
+    ensure!(status == Some(StatusCode::Error), "{refused:?}");
+
+    for command in [find, push, relayed] {
+        let statements: Vec<&Span> = spans
+            .iter()
+            .filter(|span| span.parent_span_id == command.span_id)
+            .collect();
+        ensure!(!statements.is_empty(), "{command:?} has no statements");
+        for statement in statements {
+            ensure!(statement.kind == SpanKind::Client as i32, "{statement:?}");
+            ensure!(statement.trace_id == command.trace_id, "{statement:?}");
+            ensure!(
+                command.start_time_unix_nano <= statement.start_time_unix_nano,
+                "{statement:?}"
+            );
+            ensure!(
+                statement.end_time_unix_nano <= command.end_time_unix_nano,
+                "{statement:?}"
+            );
+            let attributes = attributes(statement);
+            ensure!(
+                attributes["server.address"] == "127.0.0.1" && attributes["server.port"] == port,
+                "{attributes:?}"
+            );
+            ensure!(attributes["db.system.name"] == "mongodb", "{attributes:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_unsampled_parent_has_no_spans() -> Result<()> {
+    let collector = Collector::start()?;
+    let sections = format!(
+        "[traces]\nendpoint = \"http://{}\"\nsampled_percent = 100",
+        collector.address
+    );
+    let mut traced = Traced::start(&sections)?;
+    let comment = format!("00-{TRACE}-{PARENT}-00");
+    traced.execute(&[doc! { "find": "items", "comment": comment }])?;
+    traced.proxy.stop()?;
+    let spans = collector.spans()?;
+    ensure!(spans.iter().all(|span| hex(&span.trace_id) != TRACE), "{spans:?}");
+    Ok(())
+}
+
+#[test]
+fn commands_are_executed_without_a_collector() -> Result<()> {
+    let refused = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let sections = format!("[traces]\nendpoint = \"http://{refused}\"\nsampled_percent = 100");
+    let mut traced = Traced::start(&sections)?;
+    traced.proxy.expect_log(Level::Warn, "traces cannot be exported");
+    traced.proxy.expect_log(Level::Warn, "the last spans were not exported");
+    traced.execute(&inserts())?;
+    traced.proxy.stop()?;
+    traced.proxy.wait_for_log("traces cannot be exported")?;
+    Ok(())
+}
+
+#[test]
+fn slow_commands_are_logged_without_contents() -> Result<()> {
+    let mut traced = Traced::start("[log]\nslow_command_ms = 1")?;
+    traced.execute(&inserts())?;
+    let slow = doc! { "find": "items", "filter": { "k": 1, "$where": "sleep(5) || true" }, "limit": 1 };
+    traced.execute(&[slow])?;
+    let line = traced.proxy.wait_for_log("find")?;
+    let text = format!("{line:?}");
+    for part in ["slow command", "pipeline", &traced.database] {
+        ensure!(text.contains(part), "{text}");
+    }
+    ensure!(!text.contains("sleep"), "{text}");
+    traced.proxy.stop()
+}

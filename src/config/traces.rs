@@ -1,0 +1,38 @@
+//! The section `traces`.
+
+use hyper::Uri;
+
+use super::options::traces as options;
+use super::section::Section;
+use crate::telemetry::traces::TraceExport;
+
+/// The export of traces. `None` if there is none, or for a mistake.
+pub(super) fn resolve(mut section: Section<'_>) -> Option<TraceExport> {
+    let endpoint = section.string(&options::ENDPOINT);
+    let sampled = section.percentage(&options::SAMPLED_PERCENT, |percent| {
+        (0.01..=100.0).contains(&percent).then_some(percent / 100.0)
+    });
+    let service_name = section.text(&options::SERVICE_NAME);
+    let export = endpoint.map(|endpoint| TraceExport {
+        endpoint,
+        sampled: sampled.unwrap_or(TraceExport::SAMPLED),
+        service_name,
+    });
+    if let Some(export) = &export
+        && !is_http(&export.endpoint)
+    {
+        let remedy = "write a collector without TLS, as in \"http://127.0.0.1:4318\"";
+        section.fault(
+            options::ENDPOINT.name,
+            &format!("`{}` is no such address", export.endpoint),
+            remedy,
+        );
+    }
+    section.finish();
+    export
+}
+
+fn is_http(address: &str) -> bool {
+    let parsed = address.parse::<Uri>().ok();
+    parsed.is_some_and(|address| address.scheme_str() == Some("http") && address.host().is_some())
+}
