@@ -24,6 +24,7 @@ pub struct ProxyOptions {
     admin: String,
     pub(super) token: Option<String>,
     filter: Option<String>,
+    slow_command_ms: u32,
     members: Vec<SocketAddr>,
     pub(super) tls: Option<Tls>,
     pub(super) binary: Option<PathBuf>,
@@ -106,6 +107,13 @@ impl ProxyOptions {
         self
     }
 
+    /// Logs commands that take at least so many milliseconds.
+    #[must_use]
+    pub fn slow_command_ms(mut self, milliseconds: u32) -> Self {
+        self.slow_command_ms = milliseconds;
+        self
+    }
+
     /// Sets another log filter than `info`.
     #[must_use]
     pub fn filter(mut self, filter: &str) -> Self {
@@ -139,7 +147,7 @@ impl ProxyOptions {
         let filter = self.filter.as_deref().unwrap_or("info");
         format!(
             "{}\n[upstream]\nuri = \"{}\"\n{}\n[admin]\naddress = \"{}\"\n{}\n\
-             [log]\nfilter = \"{filter}\"\nformat = \"json\"\n\n{}",
+             [log]\nfilter = \"{filter}\"\nformat = \"json\"\nslow_command_ms = {}\n\n{}",
             self.listen_table(addresses),
             self.upstream,
             format_args!(
@@ -148,6 +156,7 @@ impl ProxyOptions {
             ),
             addresses.admin,
             self.admin,
+            self.slow_command_ms,
             self.config
         )
     }

@@ -11,14 +11,14 @@ use bson::{Document, doc};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
+use opentelemetry_proto::tonic::trace::v1::{Span, Status, status::StatusCode};
 use prost::Message as _;
 use proto_tests::raw::Connection;
 use proto_tests::{Level, Mongod, Outlier, Proxy, ProxyOptions, Shape, database_name, mongod};
 
-/// A parent's trace and span, in hexadecimal digits.
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const PARENT: &str = "00f067aa0ba902b7";
+/// A parent's trace and span.
+const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+const PARENT: u64 = 0x00f0_67aa_0ba9_02b7;
 
 /// Receives spans by OTLP over HTTP until the test ends.
 struct Collector {
@@ -38,6 +38,12 @@ impl Collector {
             }
         });
         Ok(Self { address, requests })
+    }
+
+    /// The section of a configuration that exports all commands to it.
+    fn section(&self) -> String {
+        let address = &self.address;
+        format!("[traces]\nendpoint = \"http://{address}\"\nsampled_percent = 100")
     }
 
     /// The spans of the requests so far.
@@ -88,13 +94,19 @@ struct Traced {
 }
 
 impl Traced {
+    /// `sections`: parts of the configuration.
     fn start(sections: &str) -> Result<Self> {
+        Self::start_with(sections, 0)
+    }
+
+    fn start_with(sections: &str, slow_command_ms: u32) -> Result<Self> {
         let mongod = mongod::shared();
         let database = database_name();
         let bucket = Shape::new(&["k"]).toml(&format!("{database}.items"));
         let outlier = Outlier::new("buyers", (50, 1000)).toml(&format!("{database}.books"));
         let config = format!("{sections}\n{bucket}\n{outlier}");
-        let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&config))?;
+        let options = ProxyOptions::new(&mongod.uri()).slow_command_ms(slow_command_ms);
+        let proxy = Proxy::start(&options.config(&config))?;
         Ok(Self {
             mongod,
             database,
@@ -136,20 +148,53 @@ fn attributes(span: &Span) -> BTreeMap<&str, String> {
         .collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// The `traceparent` of the parent.
+fn trace_parent(is_sampled: bool) -> String {
+    format!("00-{TRACE:032x}-{PARENT:016x}-{:02x}", u8::from(is_sampled))
+}
+
+fn is_child_of_parent(span: &Span) -> bool {
+    span.trace_id == TRACE.to_be_bytes() && span.parent_span_id == PARENT.to_be_bytes()
+}
+
+/// The span of a command.
+fn command<'a>(spans: &'a [Span], name: &str) -> Result<&'a Span> {
+    let server = SpanKind::Server as i32;
+    let mut named = spans.iter().filter(|span| span.name == name && span.kind == server);
+    named.next().with_context(|| format!("no span {name} in {spans:?}"))
+}
+
+/// A command has statements, which are executed within its time on the server at this port.
+fn check_statements(spans: &[Span], command: &Span, port: u16) -> Result<()> {
+    let mut statements = spans
+        .iter()
+        .filter(|span| span.parent_span_id == command.span_id)
+        .peekable();
+    ensure!(statements.peek().is_some(), "{command:?} has no statements");
+    for statement in statements {
+        ensure!(statement.kind == SpanKind::Client as i32, "{statement:?}");
+        ensure!(statement.trace_id == command.trace_id, "{statement:?}");
+        ensure!(
+            command.start_time_unix_nano <= statement.start_time_unix_nano
+                && statement.end_time_unix_nano <= command.end_time_unix_nano,
+            "{statement:?} is not within {command:?}"
+        );
+        let attributes = attributes(statement);
+        ensure!(attributes["db.system.name"] == "mongodb", "{attributes:?}");
+        ensure!(
+            attributes["server.address"] == "127.0.0.1" && attributes["server.port"] == port.to_string(),
+            "{attributes:?}"
+        );
+    }
+    Ok(())
 }
 
 #[test]
 fn commands_and_their_statements_are_spans() -> Result<()> {
     let collector = Collector::start()?;
-    let sections = format!(
-        "[traces]\nendpoint = \"http://{}\"\nsampled_percent = 100",
-        collector.address
-    );
-    let mut traced = Traced::start(&sections)?;
+    let mut traced = Traced::start(&collector.section())?;
     traced.execute(&inserts())?;
-    let parent = format!("00-{TRACE}-{PARENT}-01");
+    let parent = trace_parent(true);
     traced.execute(&[
         doc! { "find": "items", "filter": { "k": 1 }, "sort": { "_id": 1 }, "comment": &parent },
         doc! { "update": "books", "updates": [{ "q": { "_id": 1 }, "u": { "$push": { "buyers": 60 } } }] },
@@ -159,18 +204,9 @@ fn commands_and_their_statements_are_spans() -> Result<()> {
     // A stopping proxy exports what is queued.
     traced.proxy.stop()?;
     let spans = collector.spans()?;
-    let port = traced.mongod.address().port().to_string();
 
-    let server = SpanKind::Server as i32;
-    let command = |name: &str| {
-        let mut named = spans.iter().filter(|span| span.name == name && span.kind == server);
-        named.next().with_context(|| format!("no span {name} in {spans:?}"))
-    };
-    let find = command("find items")?;
-    ensure!(
-        hex(&find.trace_id) == TRACE && hex(&find.parent_span_id) == PARENT,
-        "{find:?}"
-    );
+    let find = command(&spans, "find items")?;
+    ensure!(is_child_of_parent(find), "{find:?}");
     let of_find = attributes(find);
     for (name, value) in [
         ("db.system.name", "mongodb"),
@@ -185,60 +221,32 @@ fn commands_and_their_statements_are_spans() -> Result<()> {
             "{name}: {of_find:?}"
         );
     }
-    let push = command("update books")?;
-    ensure!(
-        push.parent_span_id.is_empty() && hex(&push.trace_id) != TRACE,
-        "{push:?}"
-    );
-    let relayed = command("find other")?;
-    ensure!(hex(&relayed.parent_span_id) == PARENT, "{relayed:?}");
+    let push = command(&spans, "update books")?;
+    ensure!(push.parent_span_id.is_empty(), "{push:?}");
+    let relayed = command(&spans, "find other")?;
+    ensure!(is_child_of_parent(relayed), "{relayed:?}");
     ensure!(attributes(relayed)["mongoshape.outcome"] == "relayed", "{relayed:?}");
-    let refused = command("mapReduce items")?;
-    ensure!(attributes(refused)["db.response.status_code"] == "115", "{refused:?}");
-    let status = refused.status.as_ref().map(|status| status.code());
-    ensure!(status == Some(StatusCode::Error), "{refused:?}");
-
     for command in [find, push, relayed] {
-        let statements: Vec<&Span> = spans
-            .iter()
-            .filter(|span| span.parent_span_id == command.span_id)
-            .collect();
-        ensure!(!statements.is_empty(), "{command:?} has no statements");
-        for statement in statements {
-            ensure!(statement.kind == SpanKind::Client as i32, "{statement:?}");
-            ensure!(statement.trace_id == command.trace_id, "{statement:?}");
-            ensure!(
-                command.start_time_unix_nano <= statement.start_time_unix_nano,
-                "{statement:?}"
-            );
-            ensure!(
-                statement.end_time_unix_nano <= command.end_time_unix_nano,
-                "{statement:?}"
-            );
-            let attributes = attributes(statement);
-            ensure!(
-                attributes["server.address"] == "127.0.0.1" && attributes["server.port"] == port,
-                "{attributes:?}"
-            );
-            ensure!(attributes["db.system.name"] == "mongodb", "{attributes:?}");
-        }
+        check_statements(&spans, command, traced.mongod.address().port())?;
     }
+    let refused = command(&spans, "mapReduce items")?;
+    ensure!(attributes(refused)["db.response.status_code"] == "115", "{refused:?}");
+    let status = refused.status.as_ref().map(Status::code);
+    ensure!(status == Some(StatusCode::Error), "{refused:?}");
     Ok(())
 }
 
 #[test]
 fn an_unsampled_parent_has_no_spans() -> Result<()> {
     let collector = Collector::start()?;
-    let sections = format!(
-        "[traces]\nendpoint = \"http://{}\"\nsampled_percent = 100",
-        collector.address
-    );
-    let mut traced = Traced::start(&sections)?;
-    let comment = format!("00-{TRACE}-{PARENT}-00");
-    traced.execute(&[doc! { "find": "items", "comment": comment }])?;
+    let mut traced = Traced::start(&collector.section())?;
+    traced.execute(&[doc! { "find": "items", "comment": trace_parent(false) }])?;
     traced.proxy.stop()?;
     let spans = collector.spans()?;
-    ensure!(spans.iter().all(|span| hex(&span.trace_id) != TRACE), "{spans:?}");
+    ensure!(
+        spans.iter().all(|span| span.trace_id != TRACE.to_be_bytes()),
+        "{spans:?}"
+    );
     Ok(())
 }
 
@@ -257,7 +265,7 @@ fn commands_are_executed_without_a_collector() -> Result<()> {
 
 #[test]
 fn slow_commands_are_logged_without_contents() -> Result<()> {
-    let mut traced = Traced::start("[log]\nslow_command_ms = 1")?;
+    let mut traced = Traced::start_with("", 1)?;
     traced.execute(&inserts())?;
     let slow = doc! { "find": "items", "filter": { "k": 1, "$where": "sleep(5) || true" }, "limit": 1 };
     traced.execute(&[slow])?;
