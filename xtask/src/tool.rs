@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use proto_tests::paths;
 
-/// Where what comes from `crates.io` and `PyPI` is installed, below the target directory, so that `cargo
-/// clean` removes it.
+/// Where what comes from `crates.io`, `PyPI` and the Go module proxy is installed, below the target directory,
+/// so that `cargo clean` removes it.
 const FOLDERS: [&str; 2] = ["tools/bin", "tools/venv/bin"];
 
 #[derive(Debug)]

@@ -22,15 +22,19 @@ const UPSTREAM: [(&str, &str); 2] = [
 
 pub(super) fn check(report: &mut Report, binary: &Path) -> Result<()> {
     for file in FILES {
-        let path = paths::workspace().join(file);
-        let mut command = Command::new(binary);
-        let checked = command.arg("check").arg("--config").arg(path).envs(UPSTREAM).output()?;
-        let output = String::from_utf8_lossy(&checked.stdout);
-        if output.contains("ok: configuration: no errors") {
-            report.fine(file, "a configuration without mistakes");
-        } else {
-            report.error(file, &format!("\n{output}"));
-        }
+        check_file(report, binary, file, &paths::workspace().join(file))?;
+    }
+    Ok(())
+}
+
+pub(super) fn check_file(report: &mut Report, binary: &Path, subject: &str, path: &Path) -> Result<()> {
+    let mut command = Command::new(binary);
+    let checked = command.arg("check").arg("--config").arg(path).envs(UPSTREAM).output()?;
+    let output = String::from_utf8_lossy(&checked.stdout);
+    if output.contains("ok: configuration: no errors") {
+        report.fine(subject, "a configuration without mistakes");
+    } else {
+        report.error(subject, &format!("\n{output}"));
     }
     Ok(())
 }

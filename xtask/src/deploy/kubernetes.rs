@@ -1,5 +1,6 @@
 //! The overlays as Kustomize renders them, against the schemas of Kubernetes.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::Result;
@@ -24,9 +25,13 @@ const OVERLAYS: [&str; 3] = ["deployment", WITH_TLS, "sidecar"];
 /// The one whose admin address speaks TLS.
 const WITH_TLS: &str = "deployment-tls";
 /// Kinds that an operator brings, whose schemas are not among those of Kubernetes.
-const CUSTOM: [&str; 2] = ["ServiceMonitor", "PodMonitor"];
+const CUSTOM: [&str; 3] = ["ServiceMonitor", "PodMonitor", "PrometheusRule"];
 
-pub(super) fn check(report: &mut Report) -> Result<()> {
+/// What Kustomize renders of each overlay.
+pub(super) type Overlays = BTreeMap<&'static str, String>;
+
+pub(super) fn check(report: &mut Report) -> Result<Overlays> {
+    let mut overlays = Overlays::new();
     let (tool, verb) = if KUSTOMIZE.find().is_some() {
         (&KUSTOMIZE, "build")
     } else {
@@ -34,9 +39,8 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
     };
     if tool.find().is_none() {
         report.missing(tool);
-        return Ok(());
+        return Ok(overlays);
     }
-    let folder = TempDir::with_prefix("mongoshape-manifests-")?;
     for overlay in OVERLAYS {
         let Some(rendered) = report.run(
             tool,
@@ -44,24 +48,32 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
         ) else {
             continue;
         };
-        let file = folder.path().join(format!("{overlay}.yaml"));
-        fs::write(&file, &rendered)?;
         if overlay == WITH_TLS {
             report.all(overlay, &unencrypted(&rendered), "probes and Prometheus speak TLS");
         }
-        // Unknown fields are mistakes, too.
-        let Some(output) = report.run(&VALIDATE, &["--strict", &file.display().to_string()]) else {
-            continue;
-        };
-        for line in output.lines().filter(|line| line.starts_with("WARN")) {
-            let is_custom = CUSTOM
-                .iter()
-                .any(|kind| line.contains(&format!("schema for kind {kind} ")));
-            if is_custom {
-                report.note(overlay, &format!("not validated: {line}"));
-            } else {
-                report.error(overlay, line);
-            }
+        validate(report, overlay, &rendered)?;
+        overlays.insert(overlay, rendered);
+    }
+    Ok(overlays)
+}
+
+/// Compares manifests with the schemas of Kubernetes.
+pub(super) fn validate(report: &mut Report, subject: &str, manifests: &str) -> Result<()> {
+    let folder = TempDir::with_prefix("mongoshape-manifests-")?;
+    let file = folder.path().join(format!("{subject}.yaml"));
+    fs::write(&file, manifests)?;
+    // Unknown fields are mistakes, too.
+    let Some(output) = report.run(&VALIDATE, &["--strict", &file.display().to_string()]) else {
+        return Ok(());
+    };
+    for line in output.lines().filter(|line| line.starts_with("WARN")) {
+        let is_custom = CUSTOM
+            .iter()
+            .any(|kind| line.contains(&format!("schema for kind {kind} ")));
+        if is_custom {
+            report.note(subject, &format!("not validated: {line}"));
+        } else {
+            report.error(subject, line);
         }
     }
     Ok(())

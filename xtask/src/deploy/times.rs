@@ -10,7 +10,7 @@ use super::report::Report;
 const ADMIN: u64 = 15;
 
 /// The places of stop timeouts, and the seconds that they need besides the drain.
-const GIVEN: [(&str, &str, u64); 4] = [
+const GIVEN: [(&str, &str, u64); 6] = [
     ("deploy/systemd/mongoshape.service", "TimeoutStopSec=", 0),
     ("deploy/compose/compose.yaml", "stop_grace_period:", 0),
     // A preStop of 5 s.
@@ -19,9 +19,19 @@ const GIVEN: [(&str, &str, u64); 4] = [
         "terminationGracePeriodSeconds:",
         5,
     ),
+    (
+        "deploy/helm/mongoshape/values.yaml",
+        "terminationGracePeriodSeconds:",
+        5,
+    ),
     // 20 s of the example's application.
     (
         "deploy/kubernetes/overlays/sidecar/application.yaml",
+        "terminationGracePeriodSeconds:",
+        20,
+    ),
+    (
+        "deploy/helm/tests/storefront/templates/deployment.yaml",
         "terminationGracePeriodSeconds:",
         20,
     ),

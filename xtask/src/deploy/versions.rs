@@ -8,13 +8,15 @@ use super::report::Report;
 /// The workspace's.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const NAMED: [(&str, &str); 4] = [
+const NAMED: [(&str, &str); 6] = [
     ("Dockerfile", "ARG VERSION=@"),
     ("deploy/compose/compose.yaml", "image: mongoshape:@"),
     (
         "deploy/kubernetes/overlays/deployment/kustomization.yaml",
         "newTag: \"@\"",
     ),
+    ("deploy/helm/mongoshape/Chart.yaml", "version: @"),
+    ("deploy/helm/mongoshape/Chart.yaml", "appVersion: \"@\""),
     ("deploy/kubernetes/overlays/sidecar/kustomization.yaml", "newTag: \"@\""),
 ];
 
