@@ -4,6 +4,7 @@
 //! missing. The whole matrix needs an installed Go, Java and Maven.
 
 mod compiled;
+mod examples;
 mod node;
 
 use std::ffi::OsStr;
@@ -17,6 +18,7 @@ use anyhow::{Context as _, Result};
 use crate::{commands, paths};
 
 pub use compiled::{go, go_bulk_write, go_shop, java, rust, spring};
+pub use examples::{go_example, node_example, python_example, spring_example};
 pub use node::{Node, node};
 
 /// Where the programs are.

@@ -23,6 +23,7 @@ pub mod differential;
 pub mod forecast;
 pub mod frame;
 pub mod guarded;
+pub mod http;
 pub mod install;
 pub mod invariants;
 pub mod measure;

@@ -18,10 +18,10 @@ use tempfile::TempDir;
 
 use crate::certificates::Tls;
 use crate::guarded::{Guarded, POLL_INTERVAL};
+use crate::http::Answer;
 use crate::ports;
 
 use addresses::Addresses;
-pub use admin::Answer;
 pub use binary::{Profile, build as build_binary, find as find_binary};
 pub use log::{Level, Line};
 pub use options::ProxyOptions;

@@ -6,6 +6,7 @@ mod dashboard;
 mod demo;
 mod deploy;
 mod drivers;
+mod examples;
 mod frameworks;
 mod load;
 mod matrix;
@@ -44,6 +45,8 @@ enum Command {
     Bench(bench::Command),
     /// Compares what the drivers of all languages see through mongoshape with what they see without it
     Drivers(drivers::Options),
+    /// Runs the applications of examples/ on mongod and through mongoshape, and compares their answers
+    Examples(examples::Options),
     /// Runs unchanged applications on Mongoose, Beanie, Spring Data and Go's driver, without mongoshape and
     /// through it, and compares
     Frameworks(frameworks::Options),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&command),
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
+        Command::Examples(options) => examples::run(&options),
         Command::Frameworks(options) => frameworks::run(&options),
         Command::Matrix(options) => matrix::run(&options),
         Command::Measures(options) => measures::run(&options),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -41,9 +41,7 @@ impl Node {
     /// A program of the driver.
     #[must_use]
     pub fn program(&self, name: &str) -> Command {
-        let mut command = Command::new(&self.binary);
-        command.arg(self.folder.join(name));
-        command
+        self.run(&self.folder.join(name))
     }
 
     /// A script for mongosh, on a connection string.
@@ -61,6 +59,29 @@ impl Node {
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// Runs a program that has its own packages.
+    pub(super) fn run(&self, program: &Path) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg(program);
+        command
+    }
+
+    /// Installs the packages of the lock file in this folder.
+    pub(super) fn install(&self, folder: &Path) -> Result<()> {
+        let mut npm = self.npm();
+        npm.args([
+            "ci",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            "--loglevel",
+            "error",
+        ])
+        .arg("--prefix")
+        .arg(folder);
+        commands::run(&mut npm, "npm has to reach its registry").map(drop)
     }
 
     fn npm(&self) -> Command {
@@ -83,18 +104,7 @@ pub fn node() -> Result<Node> {
         for file in files {
             fs::copy(PROGRAMS.join(file), node.folder.join(file))?;
         }
-        let mut npm = node.npm();
-        npm.args([
-            "ci",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            "--loglevel",
-            "error",
-        ])
-        .arg("--prefix")
-        .arg(&node.folder);
-        commands::run(&mut npm, "npm has to reach its registry").map(drop)
+        node.install(&node.folder)
     })?;
     for program in PROGRAMS_OF_NODE {
         let program = PROGRAMS.join(program);
@@ -103,7 +113,8 @@ pub fn node() -> Result<Node> {
     Ok(node)
 }
 
-fn runtime() -> Result<Node> {
+/// Node.js alone: that on PATH, or pip's.
+pub(super) fn runtime() -> Result<Node> {
     let folder = paths::target().join("drivers/node");
     if paths::on_path("npm").is_some() && version().is_some_and(|version| version >= OLDEST) {
         let binary = PathBuf::from("node");

@@ -142,6 +142,11 @@ pub(crate) fn all() -> Result<Vec<Document>> {
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "fuzz/README.md",
+        "examples/README.md",
+        "examples/express-mongoose-shop/README.md",
+        "examples/fastapi-beanie-service/README.md",
+        "examples/go-service/README.md",
+        "examples/spring-boot-service/README.md",
     ]
     .map(PathBuf::from)
     .into();

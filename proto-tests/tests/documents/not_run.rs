@@ -2,6 +2,8 @@
 
 use crate::blocks::{Block, Document};
 
+const EXAMPLE: &str = "`--test drivers examples` runs the application with this shape";
+
 /// (document, how the command or the block begins, why it is not run here).
 const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "cargo xtask demo", "a release build; run by hand"),
@@ -24,6 +26,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "CONTRIBUTING.md",
         "cargo xtask frameworks",
         "wants Go and Java; those in JavaScript and Python run in `--test drivers`",
+    ),
+    (
+        "CONTRIBUTING.md",
+        "cargo xtask examples",
+        "wants Go and Java; the others run in `--test drivers`",
     ),
     ("CONTRIBUTING.md", "cargo xtask pymongo", "takes minutes; run by hand"),
     (
@@ -115,6 +122,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "cargo xtask pymongo",
         "takes minutes; run by hand",
     ),
+    ("examples/README.md", "cargo", "CI runs them"),
+    ("examples/express-mongoose-shop/README.md", "", EXAMPLE),
+    ("examples/fastapi-beanie-service/README.md", "", EXAMPLE),
+    ("examples/go-service/README.md", "", EXAMPLE),
+    ("examples/spring-boot-service/README.md", "", EXAMPLE),
     (
         "fuzz/README.md",
         "mkdir",

@@ -37,24 +37,25 @@ impl Application {
         let options = ProxyOptions::new(&mongod.uri()).config(&shapes);
         let proxy = Proxy::start(&options.expire_every(EXPIRE_INTERVAL_MS))?;
         let through_proxy = printed(command(&uri(&proxy.uri())))?;
-        self.check_pages(&mut direct, &database)?;
+        check_pages(&mut direct, &database, self.collection, &self.shape)?;
         let differing = differing(&plain, &through_proxy)?;
         ensure!(differing.is_empty(), "steps differ:\n{differing}");
         direct.command_ok(&drop)?;
         Ok(())
     }
+}
 
-    fn check_pages(&self, direct: &mut raw::Connection, database: &str) -> Result<()> {
-        invariants::check(direct, database, self.collection, &self.shape)?;
-        let pages = doc! { &self.shape.items: { "$type": "array" } };
-        let count = doc! { "count": self.collection, "query": pages, "$db": database };
-        let pages = direct.command_ok(&count)?.get_i32("n")?;
-        ensure!(
-            pages > 1,
-            "{pages} pages are left: the application is to leave documents"
-        );
-        Ok(())
-    }
+/// Fails for stored documents that are not pages, and for pages that break the layout.
+pub(super) fn check_pages(direct: &mut raw::Connection, database: &str, collection: &str, shape: &Shape) -> Result<()> {
+    invariants::check(direct, database, collection, shape)?;
+    let pages = doc! { &shape.items: { "$type": "array" } };
+    let count = doc! { "count": collection, "query": pages, "$db": database };
+    let pages = direct.command_ok(&count)?.get_i32("n")?;
+    ensure!(
+        pages > 1,
+        "{pages} pages are left: the application is to leave documents"
+    );
+    Ok(())
 }
 
 /// The lines that differ: of each, the plain one and the shaped one.

@@ -3,9 +3,11 @@
 //!
 //! On shaped collections here, and with object mappers in [`models`] and [`shops`]; on plain collections and
 //! with every presentation of the proxy in [`matrix`]. On two collections at once in [`bulk_write`].
+//! The applications of `examples/` are in [`examples`].
 
 mod application;
 mod bulk_write;
+mod examples;
 mod matrix;
 mod models;
 mod rust_driver;
