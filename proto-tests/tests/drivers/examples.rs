@@ -41,11 +41,11 @@ impl Example {
     fn compare(&self, command: impl Fn() -> Result<Command>) -> Result<()> {
         let server = mongod::shared_replica_set();
         let database = database_name();
-        let shapes = self.shapes()?.replace(
+        let configuration = self.shapes()?.replace(
             &format!("\"{}.{}\"", self.database, self.collection),
             &format!("\"{database}.{}\"", self.collection),
         );
-        let proxy = Proxy::start(&ProxyOptions::new(&server.uri()).config(&shapes))?;
+        let proxy = Proxy::start(&ProxyOptions::new(&server.uri()).config(&configuration))?;
         let of_database = |uri: &str, database: &str| uri.replacen("/?", &format!("/{database}?"), 1);
         // Both start at the same time.
         let mut plain = Service::start(command()?, &of_database(&server.uri(), &database_name()))?;

@@ -178,9 +178,8 @@ fn remove(value: &mut Value) {
         Value::Object(fields) => {
             fields.values_mut().for_each(remove);
             let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
-            fields.retain(|field, value| {
-                !OF_HELM.contains(&field.as_str()) && !(field == "annotations" && is_empty(value))
-            });
+            fields.retain(|field, _| !OF_HELM.contains(&field.as_str()));
+            fields.retain(|field, value| field != "annotations" || !is_empty(value));
         }
         Value::Array(values) => values.iter_mut().for_each(remove),
         _ => {}
