@@ -6,6 +6,7 @@ use bson::raw::RawDocument;
 
 use super::{Closed, Session};
 use crate::command::document::get;
+use crate::command::header::CommandHeader;
 use crate::command::registry::Command;
 use crate::session::handshake::changes_users;
 use crate::session::metrics::{CommandOutcome, Spent};
@@ -50,6 +51,18 @@ impl Session<'_> {
         self.link.begin_command();
         let at = Instant::now();
         CommandTimer { command, awaited, at }
+    }
+
+    /// Records the duration of a command that was rewritten for the shape of its collection.
+    pub(super) fn record_of_shape(&mut self, begun: &CommandTimer, head: &CommandHeader<'_>) {
+        if head.command == Command::GetMore {
+            return;
+        }
+        let shapes = &self.settings.load().shapes;
+        if let Some(shape) = head.namespace().and_then(|namespace| shapes.lookup(namespace)) {
+            let namespace = shape.namespace().to_string();
+            self.shared.metrics.of_shape(&namespace, begun.at.elapsed());
+        }
     }
 
     /// Counts a command that ended.
