@@ -162,7 +162,16 @@ impl Browser {
 
     /// The whole page as a PNG.
     pub fn screenshot(&mut self) -> Result<Vec<u8>> {
-        let parameters = json!({ "format": "png", "captureBeyondViewport": true, "optimizeForSpeed": false });
+        self.capture(true)
+    }
+
+    /// The part of the page that the screen shows, as a PNG.
+    pub fn screenshot_of_screen(&mut self) -> Result<Vec<u8>> {
+        self.capture(false)
+    }
+
+    fn capture(&mut self, is_whole: bool) -> Result<Vec<u8>> {
+        let parameters = json!({ "format": "png", "captureBeyondViewport": is_whole, "optimizeForSpeed": false });
         let picture = self.call("Page.captureScreenshot", &parameters)?;
         Ok(BASE64_STANDARD.decode(picture["data"].as_str().context("no picture")?)?)
     }

@@ -20,6 +20,7 @@ use tracing::{info, warn};
 
 use self::listeners::Sockets;
 use self::reload::Reload;
+use self::shown::Shown;
 use self::signals::Signals;
 use super::readiness::UpstreamProbe;
 use super::{ConfigFile, RecordedEnvironment};
@@ -41,7 +42,7 @@ use crate::session::command_trace::CommandTracer;
 use crate::session::metrics::SessionMetrics;
 use crate::session::shadow::{MAX_WAITING, ShadowRead};
 use crate::telemetry::Telemetry;
-use crate::telemetry::admin::{Admin, OperatorPage, PageRows};
+use crate::telemetry::admin::{Access, Admin, OperatorPage};
 use crate::telemetry::recent_warnings::RecentWarnings;
 use crate::telemetry::traces::Traces;
 
@@ -65,9 +66,7 @@ pub(super) async fn run(
     // Before any address is bound, because a signal may arrive as soon as the port is open.
     let mut signals = Signals::catch()?;
     let telemetry = Telemetry::new()?;
-    let metrics = ServerMetrics::register(&telemetry.registry)?;
-    let stopping = CancellationToken::new();
-    let admin_stopping = CancellationToken::new();
+    let (stopping, admin_stopping) = (CancellationToken::new(), CancellationToken::new());
     let (queue, shadow_reads) = mpsc::channel(MAX_WAITING);
     let session_metrics = SessionMetrics::register(&telemetry.registry)?;
     let traces = config.traces.as_ref().map(Traces::start).transpose()?;
@@ -80,11 +79,12 @@ pub(super) async fn run(
     log_start(&config, &sockets, admin_listener.local_addr()?);
     let options = driver_options(&config).await?;
     let dialing = upstream::dialing(&options, &stopping)?;
-    let (driver, upstreams) = topology::watch(options, dialing.clone(), metrics)?;
+    let watched = topology::watch(options, dialing.clone(), ServerMetrics::register(&telemetry.registry)?)?;
+    let driver = watched.client.clone();
     let secret = format!("{:032x}", rand::random::<u128>());
-    let internal = Listener::internal(&upstreams, reload::admission(&config)?, &secret).await?;
+    let internal = Listener::internal(&watched.upstreams, reload::admission(&config)?, &secret).await?;
     let internal_address = internal.socket.local_addr()?;
-    let listeners = sockets.listeners(&dialing, &upstreams)?;
+    let listeners = sockets.listeners(&dialing, &watched.upstreams)?;
     let server = Server {
         listeners: listeners.into_iter().chain([internal]).collect(),
         admission: Arc::clone(&admission),
@@ -104,12 +104,14 @@ pub(super) async fn run(
         stop: stopping.clone(),
     };
     let tasks = tasks(&config, &shared, inputs);
-    let admin = Admin::new(
-        telemetry,
-        Arc::clone(&access),
-        UpstreamProbe::new(driver.clone(), stopping.clone(), Arc::clone(&fit)),
-        page(Arc::clone(&shared), conversions, recent),
-    );
+    let shown = Shown {
+        shared: Arc::clone(&shared),
+        conversions,
+        fit,
+        watched,
+        stopping: stopping.clone(),
+    };
+    let admin = admin(telemetry, Arc::clone(&access), shown, recent);
     let parts = Parts {
         admin: tokio::spawn(admin.serve(admin_listener, admin_stopping.clone())),
         server: tokio::spawn(server.run(stopping.clone())),
@@ -129,8 +131,7 @@ pub(super) async fn run(
     let name = signals
         .until_the_end(async || reload.run(file, environment).await)
         .await;
-    info!(signal = name, "stopping");
-    parts.stop().await
+    parts.stop(name).await
 }
 
 /// The parts of a running proxy.
@@ -145,7 +146,9 @@ struct Parts {
 }
 
 impl Parts {
-    async fn stop(self) -> anyhow::Result<()> {
+    /// Stops all parts. `signal`: the name of the signal, for the log.
+    async fn stop(self, signal: &str) -> anyhow::Result<()> {
+        info!(signal, "stopping");
         self.stopping.cancel();
         self.tasks.join_all().await;
         self.server.await.context("the server failed")??;
@@ -164,6 +167,23 @@ impl Parts {
 
 fn tracer(traces: &Traces) -> CommandTracer {
     CommandTracer::new(traces.tracer(), Box::new(TraceContextPropagator::new()))
+}
+
+/// The admin endpoints, which read their content from `shown`.
+fn admin(
+    telemetry: Telemetry,
+    access: Arc<ArcSwap<Access>>,
+    shown: Shown,
+    recent: RecentWarnings,
+) -> Admin<UpstreamProbe> {
+    let driver = shown.watched.client.clone();
+    let probe = UpstreamProbe::new(driver, shown.stopping.clone(), Arc::clone(&shown.fit));
+    Admin::new(
+        telemetry,
+        access,
+        probe,
+        OperatorPage::new(move || shown.rows(), recent),
+    )
 }
 
 /// What the tasks share with the rest of the proxy.
@@ -241,17 +261,6 @@ async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::Cli
     options.heartbeat_freq = Some(HEARTBEAT);
     options.max_pool_size = Some(1);
     Ok(options)
-}
-
-/// The operator's page, with a function that returns the current rows.
-fn page(shared: Arc<Shared>, conversions: WatchedConversions, recent: RecentWarnings) -> OperatorPage {
-    let rows = move || PageRows {
-        shapes: shown::shapes(&shared.shapes()),
-        refusals: shown::refusals(shared.metrics()),
-        unique_indexes: shown::unique_indexes(shared.refused_unique_indexes()),
-        conversions: shown::conversions(&conversions.load()),
-    };
-    OperatorPage::new(rows, recent)
 }
 
 fn workers(config: &Config) -> usize {

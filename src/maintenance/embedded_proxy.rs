@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::server::admission::{Admission, AdmissionLimits};
 use crate::server::listener::Listener;
 use crate::server::metrics::ServerMetrics;
-use crate::server::topology;
+use crate::server::topology::{self, WatchedUpstream};
 use crate::session::metrics::SessionMetrics;
 use crate::session::{Settings, Shared};
 use crate::telemetry::Telemetry;
@@ -47,7 +47,7 @@ impl EmbeddedProxy {
         // `hello` requires no credentials.
         options.credential = None;
         let metrics = ServerMetrics::register(&telemetry.registry)?;
-        let (driver, upstreams) = topology::watch(options, dialing, metrics)?;
+        let WatchedUpstream { client, upstreams, .. } = topology::watch(options, dialing, metrics)?;
         let secret = format!("{:032x}", rand::random::<u128>());
         let limits = || AdmissionLimits {
             max_connections: MAX_CONNECTIONS,
@@ -66,7 +66,7 @@ impl EmbeddedProxy {
         };
         Ok(Self {
             client: upstream::client_of_listener(&config.upstream, address, &secret, name).await?,
-            driver,
+            driver: client,
             server: tokio::spawn(server.run(stop.clone())),
             stop,
         })

@@ -85,16 +85,22 @@ pub fn dial_address(address: &ServerAddress) -> Option<String> {
     })
 }
 
-/// Starts to watch. The driver's client may be used for other purposes, and must be closed at the
-/// end.
+/// The upstream while it is watched.
+#[derive(Debug)]
+pub struct WatchedUpstream {
+    /// The driver's client. It may be used for other purposes, and must be closed at the end.
+    pub client: Client,
+    /// The server for new sessions.
+    pub upstreams: Upstreams,
+    /// The driver's latest finding. `None`: there is none yet.
+    pub found: watch::Receiver<Option<TopologyDescription>>,
+}
+
+/// Starts to watch.
 ///
 /// # Errors
 /// If the driver refuses the options.
-pub fn watch(
-    mut options: ClientOptions,
-    dialing: Dialing,
-    metrics: ServerMetrics,
-) -> Result<(Client, Upstreams), mongodb::error::Error> {
+pub fn watch(mut options: ClientOptions, dialing: Dialing, metrics: ServerMetrics) -> Result<WatchedUpstream, Error> {
     let (sender, found) = watch::channel(None);
     options.sdam_event_handler = Some(EventHandler::callback(move |event| {
         if let SdamEvent::TopologyDescriptionChanged(event) = event {
@@ -108,8 +114,12 @@ pub fn watch(
         metrics,
         current,
     };
-    tokio::spawn(watcher.run(found));
-    Ok((client, Upstreams::new(upstreams)))
+    tokio::spawn(watcher.run(found.clone()));
+    Ok(WatchedUpstream {
+        client,
+        upstreams: Upstreams::new(upstreams),
+        found,
+    })
 }
 
 struct Watcher {
@@ -254,12 +264,8 @@ impl Watcher {
 /// Logs that clients have had no server since the start, with the reasons that the driver reports.
 fn warn_of_no_server(found: Option<&TopologyDescription>) {
     let servers = found.into_iter().flat_map(|found| found.servers());
-    let reason = |address: &ServerAddress, error: &Error| match error.kind.as_ref() {
-        ErrorKind::Io(error) => format!("{address}: {error}"),
-        kind => format!("{address}: {kind}"),
-    };
     let reasons: Vec<String> = servers
-        .filter_map(|(address, server)| server.error().map(|error| reason(address, error)))
+        .filter_map(|(address, server)| server.error().map(|error| format!("{address}: {}", reason(error))))
         .collect();
     let reasons = if reasons.is_empty() {
         "no server replied, or no server belongs to the set in `replicaSet`".to_owned()
@@ -270,6 +276,15 @@ fn warn_of_no_server(found: Option<&TopologyDescription>) {
         reasons,
         "the upstream is not available yet, so clients wait; check `upstream.uri`"
     );
+}
+
+/// Why the driver cannot reach a server.
+#[must_use]
+pub fn reason(error: &Error) -> String {
+    match error.kind.as_ref() {
+        ErrorKind::Io(error) => error.to_string(),
+        kind => kind.to_string(),
+    }
 }
 
 fn kind(server: ServerType) -> UpstreamKind {

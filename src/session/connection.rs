@@ -238,7 +238,7 @@ impl Session<'_> {
             OpCode::Msg => self.message(Message::plain(&frame)).await,
             OpCode::Query => self.query(&frame).await,
             other => Err(Closed::Protocol(format!(
-                "clients do not send messages of kind {other:?}"
+                "clients do not send messages of kind {other}"
             ))),
         }
     }
@@ -278,6 +278,9 @@ impl Session<'_> {
         } else {
             Box::pin(self.automatic(message, &head, &touched)).await
         };
+        if let Ok(CommandOutcome::Rewritten) = done {
+            self.record_of_shape(&begun, &head);
+        }
         self.count(&begun, done)?;
         if let Some(observer) = observing.as_ref().and_then(|settings| settings.observer.as_ref()) {
             observer.observe(&head, &mut self.link, self.upstream).await;

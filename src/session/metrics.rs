@@ -14,6 +14,8 @@ mod refusals;
 mod registration;
 mod shadow;
 
+use std::time::Duration;
+
 use self::registration::{counter, counters, registered};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
 
@@ -113,6 +115,7 @@ impl SessionMetrics {
     /// Creates every series of a shape, so that it exists at zero. `namespace`: as configured.
     pub fn expect_namespace(&self, namespace: &str) {
         self.items_inserted.with_label_values(&[namespace]);
+        self.commands.expect_namespace(namespace);
         self.expiry.expect_namespace(namespace);
         self.conversions.expect_namespace(namespace);
         self.outliers.expect_namespace(namespace);
@@ -125,6 +128,11 @@ impl SessionMetrics {
     /// Counts a command that ended. `spent`: `None` if its duration is meaningless.
     pub fn command(&self, command: Command, outcome: CommandOutcome, spent: Option<Spent>) {
         self.commands.ended(command, outcome, spent);
+    }
+
+    /// Records the duration of a rewritten command. `namespace`: of the shape, as configured.
+    pub fn of_shape(&self, namespace: &str, duration: Duration) {
+        self.commands.of_shape(namespace, duration);
     }
 
     /// Counts the bytes of a frame.

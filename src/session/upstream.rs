@@ -162,6 +162,14 @@ impl Upstreams {
         Self { current }
     }
 
+    /// The address of the current server.
+    #[must_use]
+    pub fn address(&self) -> Option<String> {
+        let current = self.current.borrow();
+        let current = current.as_ref().filter(|upstream| !upstream.is_retired());
+        current.map(|upstream| upstream.address().to_owned())
+    }
+
     /// Connects to the current server, or waits for one. A server that cannot be reached is not tried again,
     /// but a server that replaces it in time is. `None`: there was no server in time.
     pub(super) async fn connect(&self, within: Duration) -> Result<Option<Connected>, LinkError> {

@@ -35,7 +35,8 @@ use tracing::{debug, warn};
 
 pub use self::access::{Access, Token, TokenError, TokenFileError};
 pub use self::page::{
-    ConversionFiguresRow, ConversionRow, OperatorPage, PageRows, RefusalRow, ShapeRow, UniqueIndexRow,
+    ConversionFiguresRow, ConversionRow, OperatorPage, PageRows, RefusalRow, ServerRow, ShapeRow, UniqueIndexRow,
+    UpstreamRow,
 };
 use self::pending_requests::{PendingRequest, Unasked};
 use super::metrics::Telemetry;
@@ -185,12 +186,13 @@ impl<R: ReadinessProbe> Admin<R> {
             _ if !access.is_granted(request.headers()) => unauthorized(),
             _ if self.is_loopback && access.is_open() && !host::is_local(request.headers()) => misdirected(),
             "/metrics" => self.metrics(),
-            _ => self.page(),
+            _ => self.page().await,
         }
     }
 
-    fn page(&self) -> Response<Body> {
-        let (html, policy) = self.page.render(&self.telemetry.registry);
+    async fn page(&self) -> Response<Body> {
+        let ready = self.readiness.check().await;
+        let (html, policy) = self.page.render(&self.telemetry.registry, ready);
         let mut response = reply(StatusCode::OK, html);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HTML);

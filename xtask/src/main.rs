@@ -61,7 +61,7 @@ enum Command {
     Mongoose(mongoose::Options),
     /// Builds the Debian package, and installs it for a look into a folder of its own
     Package(package::Options),
-    /// Takes a picture of the operator's page under a workload, for the documents
+    /// Takes pictures of the operator's page under a workload, for the documents
     Page(page::Options),
     /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
     Pymongo(pymongo::Options),

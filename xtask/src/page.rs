@@ -1,4 +1,4 @@
-//! `cargo xtask page`: the operator's page under a workload, as a picture for the documents.
+//! `cargo xtask page`: the operator's page under a workload, as pictures for the documents.
 
 use std::thread;
 use std::time::Duration;
@@ -9,15 +9,22 @@ use proto_tests::{Mongod, Scripts};
 use crate::picture::PictureOptions;
 use crate::{load, picture};
 
+/// File, colour scheme and width. The first has the whole page, the others its top.
+const PICTURES: [(&str, &str, u32); 4] = [
+    ("operators-page.png", "light", 1440),
+    ("operators-page-dark.png", "dark", 1440),
+    ("operators-page-phone.png", "light", 390),
+    ("operators-page-phone-dark.png", "dark", 390),
+];
+/// The page draws its charts anew within this time.
+const REDRAW: Duration = Duration::from_secs(3);
+
 /// What `page` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Seconds of work before the picture is taken
+    /// Seconds of work before the pictures are taken
     #[arg(long, default_value_t = 100)]
     seconds: u64,
-    /// `light` or `dark`
-    #[arg(long, default_value = "light")]
-    scheme: String,
     #[command(flatten)]
     picture: PictureOptions,
 }
@@ -27,12 +34,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mongod = Mongod::replica_set(1)?;
     let binary = options.picture.binary()?;
     let proxy = load::proxy(&mongod, &binary)?;
-    browser.screen(&options.scheme, 1280)?;
     browser.open(proxy.admin_address(), Scripts::On)?;
     println!("http://{}/ for {} s", proxy.admin_address(), options.seconds);
-    let picture = load::during(&proxy, || {
+    load::during(&proxy, || {
         thread::sleep(Duration::from_secs(options.seconds));
-        browser.screenshot()
-    })?;
-    options.picture.write("operators-page.png", &picture)
+        for (place, (name, scheme, width)) in PICTURES.into_iter().enumerate() {
+            browser.screen(scheme, width)?;
+            thread::sleep(REDRAW);
+            let picture = match place {
+                0 => browser.screenshot()?,
+                _ => browser.screenshot_of_screen()?,
+            };
+            options.picture.write(name, &picture)?;
+        }
+        Ok(())
+    })
 }

@@ -12,7 +12,7 @@ pub(crate) struct PictureOptions {
     /// A proxy to take, not one built for release
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// Where to write the picture
+    /// The folder of the pictures, not that of the documents
     #[arg(long)]
     output: Option<PathBuf>,
 }
@@ -22,11 +22,12 @@ impl PictureOptions {
         self.binary.clone().map_or_else(|| build_binary(Profile::Release), Ok)
     }
 
-    /// Writes it, as `name` among the documents' pictures unless a path was given.
+    /// Writes it to the folder.
     pub(crate) fn write(&self, name: &str, picture: &[u8]) -> Result<()> {
-        let output = self.output.clone();
-        let output = output.unwrap_or_else(|| paths::workspace().join("docs/images").join(name));
-        fs::create_dir_all(output.parent().context("a folder")?)?;
+        let folder = self.output.clone();
+        let folder = folder.unwrap_or_else(|| paths::workspace().join("docs/images"));
+        fs::create_dir_all(&folder)?;
+        let output = folder.join(name);
         fs::write(&output, picture)?;
         println!("{}", output.display());
         Ok(())

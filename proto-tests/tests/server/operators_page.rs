@@ -1,5 +1,5 @@
-//! The operator's page in a real Chromium, with JavaScript and without: its numbers equal those of
-//! `/metrics`.
+//! The operator's page in a real Chromium, with JavaScript and without: its numbers equal those of `/metrics`, it says
+//! what to do, and it fits on a phone.
 #![expect(clippy::print_stdout, reason = "reports that the test was not run")]
 
 use anyhow::{Context as _, Result, ensure};
@@ -8,6 +8,20 @@ use proto_tests::raw::Connection;
 use proto_tests::{Browser, Level, Proxy, ProxyOptions, Scripts, browser, database_name, mongod};
 
 const TOKEN: &str = "a-token-of-this-test";
+
+/// The health, the upstream, shapes, the refused command with the alternative, and the warning.
+const SHOWN: [&str; 10] = [
+    "<b>Ready</b>",
+    "Upstream: ",
+    ", used</li>",
+    "items",
+    "books",
+    "rewrite",
+    "pages of 10",
+    "Refused commands: 1.",
+    "docs/support.md",
+    "violates the protocol",
+];
 
 /// Some of everything that the page shows. The connection stays open.
 fn work(proxy: &Proxy, database: &str) -> Result<Connection> {
@@ -63,7 +77,7 @@ fn sum(metrics: &str, selector: &str) -> f64 {
     values.sum()
 }
 
-fn shows_the_metrics(html: &str, proxy: &Proxy) -> Result<()> {
+fn shows_the_metrics(html: &str, proxy: &Proxy, database: &str) -> Result<()> {
     let metrics = proxy.admin_get("/metrics")?.body;
     let cells = cells(html)?;
     for (selector, shown) in cells.iter().filter(|(selector, _)| !selector.is_empty()) {
@@ -72,18 +86,63 @@ fn shows_the_metrics(html: &str, proxy: &Proxy) -> Result<()> {
             "{selector}: {shown} is shown\n{metrics}"
         );
     }
+    let of =
+        |name: &str, collection: &str, label: &str| format!("{name}{{namespace=\"{database}.{collection}\"{label}}}");
     let some = [
-        "mongoshape_commands_total{command=\"find\",outcome=\"rewritten\"}",
-        "mongoshape_client_connections",
-        "mongoshape_command_duration_seconds_count{outcome=\"relayed\"}",
-        "mongoshape_buckets_opened_total",
+        "mongoshape_commands_total{command=\"find\",outcome=\"rewritten\"}".to_owned(),
+        "mongoshape_client_connections".to_owned(),
+        "mongoshape_command_duration_seconds_count{outcome=\"relayed\"}".to_owned(),
+        "mongoshape_buckets_opened_total".to_owned(),
+        of("mongoshape_bucket_items_inserted_total", "items", ""),
+        of("mongoshape_reads_total", "items", ",strategy=\"page\""),
+        of("mongoshape_rejected_total", "items", ""),
+        of("mongoshape_outlier_spills_total", "books", ""),
     ];
-    for selector in some {
+    for selector in &some {
         let there = cells.iter().any(|(shown, number)| shown == selector && *number > 0.0);
         ensure!(there, "no {selector} above zero in {cells:?}");
     }
-    for words in ["items", "books", "rewrite", "violates the protocol", "pages of 10"] {
+    for words in SHOWN {
         ensure!(html.contains(words), "no {words} in {html}");
+    }
+    for words in ["Some(", "None<", "\\u{", "Other(", "::"] {
+        let (page, _) = html.split_once("<script").context("a script")?;
+        let (_, page) = page.split_once("<body>").context("a body")?;
+        ensure!(!page.contains(words), "{words} in {page}");
+    }
+    Ok(())
+}
+
+/// The charts have values at the time that the reader points at, and a phone scrolls tables, not the page.
+fn charts_and_widths(browser: &mut Browser) -> Result<()> {
+    browser.evaluate(
+        "void document.querySelector('figure svg').dispatchEvent(new PointerEvent('pointermove', { clientX: 0 }))",
+    )?;
+    browser.wait(
+        "document.querySelectorAll('line.pointer').length === 8 \
+         && document.querySelector('figcaption span').textContent.endsWith(' s ago')",
+    )?;
+    for width in [390, 1440] {
+        browser.screen("light", width)?;
+        browser.wait(&format!("document.documentElement.scrollWidth <= {width}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn page_without_shapes_says_what_to_configure() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
+    let page = proxy.admin_get("/")?.body;
+    for words in [
+        "Ready",
+        "No shape is configured",
+        "[[bucket]]",
+        "docs/getting-started.md",
+    ] {
+        ensure!(page.contains(words), "no {words} in {page}");
+    }
+    for words in ["Bucket shapes", "Outlier shapes", "Refused", "Limits", "Pages"] {
+        ensure!(!page.contains(&format!("<h2>{words}")), "{words} in {page}");
     }
     Ok(())
 }
@@ -107,19 +166,20 @@ fn operators_page_shows_metrics_with_and_without_javascript() -> Result<()> {
     browser.password(TOKEN)?;
     browser.open(proxy.admin_address(), Scripts::Off)?;
     let html = browser.html()?;
-    shows_the_metrics(&html, &proxy)?;
+    shows_the_metrics(&html, &proxy, &database)?;
     ensure!(
-        html.contains("id=\"plots\" hidden"),
+        html.contains("data-patterns=\"bucket outlier\" hidden"),
         "there are no plots without JavaScript"
     );
     browser.open(proxy.admin_address(), Scripts::On)?;
-    shows_the_metrics(&browser.html()?, &proxy)?;
+    shows_the_metrics(&browser.html()?, &proxy, &database)?;
     // Polled, drawn, and the tables fetched anew.
     browser.evaluate("void (document.getElementById('tables').firstChild.dataset.old = 'yes')")?;
     browser.wait("Number(document.getElementById('plots').dataset.samples) >= 2")?;
     browser.wait("document.querySelector('[data-old]') === null")?;
     browser.wait("document.querySelectorAll('path.series').length >= 4")?;
-    shows_the_metrics(&browser.html()?, &proxy)?;
+    shows_the_metrics(&browser.html()?, &proxy, &database)?;
+    charts_and_widths(&mut browser)?;
     ensure!(browser.complaints().is_empty(), "{:?}", browser.complaints());
     Ok(())
 }

@@ -67,6 +67,18 @@ impl Session<'_> {
         CommandTimer { command, awaited, at }
     }
 
+    /// Records the duration of a command that was rewritten for the shape of its collection.
+    pub(super) fn record_of_shape(&mut self, begun: &CommandTimer, head: &CommandHeader<'_>) {
+        if head.command == Command::GetMore {
+            return;
+        }
+        let shapes = &self.settings.load().shapes;
+        if let Some(shape) = head.namespace().and_then(|namespace| shapes.lookup(namespace)) {
+            let namespace = shape.namespace().to_string();
+            self.shared.metrics.of_shape(&namespace, begun.at.elapsed());
+        }
+    }
+
     /// Counts a command that ended.
     pub(super) fn count(&mut self, begun: &CommandTimer, done: Result<CommandOutcome, Closed>) -> Result<(), Closed> {
         let outcome = match (&done, begun.awaited) {

@@ -30,6 +30,8 @@ pub(super) struct CommandMetrics {
     durations: [Histogram; CommandOutcome::ALL.len()],
     upstream: UpstreamDurations,
     overhead: Histogram,
+    /// By the shape's namespace, as configured.
+    by_shape: HistogramVec,
 }
 
 impl CommandMetrics {
@@ -57,7 +59,17 @@ impl CommandMetrics {
                  otherwise many writers of one key wait for each other.",
                 OVERHEAD_BOUNDS.to_vec(),
             )?,
+            by_shape: shape_durations(registry)?,
         })
+    }
+
+    pub(super) fn expect_namespace(&self, namespace: &str) {
+        self.by_shape.with_label_values(&[namespace]);
+    }
+
+    pub(super) fn of_shape(&self, namespace: &str, duration: Duration) {
+        let seconds = self.by_shape.with_label_values(&[namespace]);
+        seconds.observe(duration.as_secs_f64());
     }
 
     pub(super) fn ended(&self, command: Command, outcome: CommandOutcome, spent: Option<Spent>) {
@@ -116,6 +128,15 @@ fn durations(registry: &Registry) -> Result<[Histogram; CommandOutcome::ALL.len(
         .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
     let durations = registered(registry, HistogramVec::new(options, &["outcome"])?)?;
     Ok(CommandOutcome::ALL.map(|outcome| durations.with_label_values(&[outcome.label()])))
+}
+
+fn shape_durations(registry: &Registry) -> Result<HistogramVec, prometheus::Error> {
+    let help = "Seconds of rewritten commands, by the shape of their collection. Without getMore, which on a change stream waits for new \
+                data, and without commands on outlier collections that are relayed. When it grows, mongoshape_reads_total shows the access \
+                paths of the shape, and explain the requests of a command.";
+    let options =
+        HistogramOpts::new("mongoshape_shape_duration_seconds", help).buckets(exponential_buckets(0.000_05, 2.0, 20)?);
+    registered(registry, HistogramVec::new(options, &["namespace"])?)
 }
 
 fn histogram(registry: &Registry, name: &str, help: &str, bounds: Vec<f64>) -> Result<Histogram, prometheus::Error> {

@@ -7,7 +7,9 @@ mod rows;
 mod sections;
 mod snapshot;
 
-pub use self::rows::{ConversionFiguresRow, ConversionRow, PageRows, RefusalRow, ShapeRow, UniqueIndexRow};
+pub use self::rows::{
+    ConversionFiguresRow, ConversionRow, PageRows, RefusalRow, ServerRow, ShapeRow, UniqueIndexRow, UpstreamRow,
+};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +17,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use bson::DateTime;
 use prometheus::Registry;
 
 use self::sections::Span;
@@ -25,6 +26,8 @@ use crate::telemetry::recent_warnings::RecentWarnings;
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
+/// The content of a page without shapes.
+const NO_SHAPES: &str = include_str!("page/no_shapes.html");
 
 /// Interval at which metrics are recorded.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
@@ -58,8 +61,9 @@ impl OperatorPage {
         readings.push_back(reading);
     }
 
-    /// The document and its content security policy, which permits only the style and script in it.
-    pub(super) fn render(&self, registry: &Registry) -> (String, String) {
+    /// The document and its content security policy, which permits only the style and script in it. `ready`: the result
+    /// of the readiness probe.
+    pub(super) fn render(&self, registry: &Registry, ready: Result<(), String>) -> (String, String) {
         let nonce = BASE64_STANDARD.encode(rand::random::<[u8; 16]>());
         let now = Reading::of(registry);
         let before = self
@@ -73,22 +77,28 @@ impl OperatorPage {
             now: &now,
             before: &before,
         };
-        let mut live = String::new();
-        html::tiles(&mut live, &sections::summary(&span));
-        let mut tables = String::new();
+        let rows = (self.rows)();
         let contents = sections::PageContents {
-            rows: &(self.rows)(),
+            rows: &rows,
             recent: &self.recent.entries(),
         };
-        for table in sections::tables(&span, &contents) {
-            table.write(&mut tables);
+        let mut tables = String::new();
+        if rows.shapes.is_empty() {
+            tables.push_str(NO_SHAPES);
         }
+        sections::tables(&span, &contents).for_each(|table| table.write(&mut tables));
+        let used = |pattern: &str| rows.shapes.iter().any(|shape| shape.pattern == pattern);
+        let patterns: Vec<_> = ["bucket", "outlier"]
+            .into_iter()
+            .filter(|pattern| used(pattern))
+            .collect();
         let parts = [
             ("nonce", nonce.as_str()),
             ("version", env!("CARGO_PKG_VERSION")),
-            ("since", &since(&now)),
-            ("now", &rfc3339(SystemTime::now())),
-            ("tiles", &live),
+            ("up", &html::span(uptime(&now))),
+            ("now", &html::time(SystemTime::now())),
+            ("state", &state(&span, &contents, ready)),
+            ("patterns", &patterns.join(" ")),
             ("tables", &tables),
             ("style", STYLE),
             ("script", SCRIPT),
@@ -123,17 +133,29 @@ fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     filled + rest
 }
 
-/// The start time of the process.
-fn since(now: &Reading) -> String {
-    let seconds = now.sum("process_start_time_seconds", &[]).unwrap_or(0.0);
-    let start = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    rfc3339(UNIX_EPOCH + start)
+/// The health, the upstream, what needs attention, and the most important numbers.
+fn state(span: &Span<'_>, contents: &sections::PageContents<'_>, ready: Result<(), String>) -> String {
+    let mut html = String::from("<ul class=\"health\">");
+    sections::health(contents.rows, ready).write(&mut html);
+    html.push_str("</ul>");
+    sections::upstream(&mut html, contents.rows.upstream.as_ref());
+    let notices = sections::notices(span, contents);
+    if !notices.is_empty() {
+        html.push_str("<ul class=\"notices\">");
+        for notice in &notices {
+            notice.write(&mut html);
+        }
+        html.push_str("</ul>");
+    }
+    html::tiles(&mut html, &sections::summary(span));
+    html
 }
 
-fn rfc3339(at: SystemTime) -> String {
-    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let whole = DateTime::from_system_time(UNIX_EPOCH + Duration::from_secs(seconds));
-    whole.try_to_rfc3339_string().unwrap_or_default()
+/// Seconds since the start of the process.
+fn uptime(now: &Reading) -> u64 {
+    let start = now.sum("process_start_time_seconds", &[]).unwrap_or(0.0);
+    let start = UNIX_EPOCH + Duration::try_from_secs_f64(start).unwrap_or_default();
+    SystemTime::now().duration_since(start).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]
@@ -168,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_page_without_metrics_is_whole() {
-        let (html, policy) = page("d.<script>").render(&Registry::new());
+        let (html, policy) = page("d.<script>").render(&Registry::new(), Ok(()));
         assert!(
             html.contains("d.&lt;script&gt;") && html.ends_with("</html>\n"),
             "{html}"
@@ -177,7 +199,45 @@ mod tests {
         assert_eq!(html.matches("<script").count(), 1, "{html}");
         let nonce = policy.split('\'').find_map(|part| part.strip_prefix("nonce-")).unwrap();
         assert_eq!(html.matches(&format!("nonce=\"{nonce}\"")).count(), 2, "{html}");
-        assert_ne!(page("d.c").render(&Registry::new()).1, policy);
+        assert_ne!(page("d.c").render(&Registry::new(), Ok(())).1, policy);
+    }
+
+    #[test]
+    fn page_begins_with_the_state_and_what_to_do() {
+        let server = ServerRow {
+            address: "<db>:1".to_owned(),
+            role: "unreachable",
+            is_current: false,
+            error: Some("refused".to_owned()),
+        };
+        let rows = PageRows {
+            misfits: vec!["d.c: <misfit>".to_owned()],
+            upstream: Some(UpstreamRow {
+                kind: "replica set",
+                set: Some("<rs>".to_owned()),
+                servers: vec![server],
+            }),
+            ..PageRows::default()
+        };
+        let html = |rows: PageRows, ready| {
+            let page = OperatorPage::new(move || rows.clone(), RecentWarnings::default());
+            page.render(&Registry::new(), ready).0
+        };
+        let failed = html(rows.clone(), Err("no shape".to_owned()));
+        for text in [
+            "<li class=\"bad\"><b>Not ready: no shape</b>",
+            "<code>mongoshape check</code>",
+            "<li class=\"bad\"><b>d.c: &lt;misfit&gt;</b>",
+            "replica set <code>&lt;rs&gt;</code>",
+            "<li class=\"bad\"><code>&lt;db&gt;:1</code> unreachable</li>",
+            "&lt;db&gt;:1 cannot be reached: refused",
+            "<a href=\"#start\">No shape is configured.</a>",
+        ] {
+            assert!(failed.contains(text), "no {text} in {failed}");
+        }
+        let is_draining = true;
+        let draining = html(PageRows { is_draining, ..rows }, Err("stopping".to_owned()));
+        assert!(draining.contains("<li class=\"warning\"><b>Draining</b>"), "{draining}");
     }
 
     #[test]
@@ -203,7 +263,7 @@ mod tests {
         assert_eq!(page.readings.lock().unwrap().len(), REMEMBERED);
         counter.with_label_values(&["find", "relayed"]).inc_by(12_345);
         std::thread::sleep(Duration::from_millis(2));
-        let (html, _) = page.render(&registry);
+        let (html, _) = page.render(&registry, Ok(()));
         let cell = "data-series=\"mongoshape_commands_total{command=&quot;find&quot;,outcome=&quot;relayed&quot;}\">12\u{202f}345<";
         assert!(html.contains(cell), "{html}");
         assert!(

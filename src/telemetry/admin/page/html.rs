@@ -1,7 +1,7 @@
 //! Renders values as HTML. Everything is escaped. Independent of metrics.
 
 use std::fmt::Write;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bson::DateTime;
 
@@ -16,6 +16,8 @@ const BAR_WIDTH: f64 = 120.0;
 #[derive(Clone, Debug)]
 pub(super) enum Cell {
     Text(String),
+    /// A sentence.
+    Long(String),
     /// A name in code font.
     Code(String),
     /// The sum of the series that this selector matches in `/metrics`.
@@ -41,11 +43,20 @@ impl Cell {
         Self::Code(text.into())
     }
 
+    /// The attribute of the cell's element, and of its column's heading.
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Text(_) | Self::Code(_) | Self::Bar(_) => "",
+            Self::Long(_) => " class=\"long\"",
+            _ => " class=\"number\"",
+        }
+    }
+
     /// Writes the cell as this HTML element.
     fn write(&self, html: &mut String, element: &str) {
         let class = match self {
-            Self::Text(_) | Self::Code(_) | Self::Bar(_) => "",
-            _ => " class=\"number\"",
+            Self::Number(Some(0.0), _) | Self::Rate(Some(0.0)) => " class=\"number zero\"",
+            _ => self.class(),
         };
         let series = match self {
             Self::Number(Some(_), series) => format!(" data-series=\"{}\"", escape(series)),
@@ -58,6 +69,7 @@ impl Cell {
     fn content(&self) -> String {
         match self {
             Self::Text(text) => escape(text),
+            Self::Long(text) => with_documents(text),
             Self::Code(text) => format!("<code>{}</code>", escape(text)),
             Self::Number(value, _) => value.map_or(NOTHING.to_owned(), count),
             Self::Rate(value) => value.map_or(NOTHING.to_owned(), rate),
@@ -69,6 +81,47 @@ impl Cell {
     }
 }
 
+/// The importance of a notice, which determines its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Good,
+    Hint,
+    Warning,
+    Bad,
+}
+
+impl Level {
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Hint => "hint",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// What an operator should know, and what to do.
+#[derive(Clone, Debug)]
+pub(super) struct Notice {
+    pub(super) level: Level,
+    pub(super) text: String,
+    pub(super) next: String,
+    /// The section with the details.
+    pub(super) section: Option<&'static str>,
+}
+
+impl Notice {
+    pub(super) fn write(&self, html: &mut String) {
+        let (class, text, next) = (self.level.class(), escape(&self.text), with_documents(&self.next));
+        let text = match self.section {
+            Some(id) => format!("<a href=\"#{id}\">{text}</a>"),
+            None => text,
+        };
+        let _ = write!(html, "<li class=\"{class}\"><b>{text}</b> {next}</li>");
+    }
+}
+
 /// The width of a table in a wide window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
@@ -76,17 +129,20 @@ pub(super) enum Width {
     Whole,
 }
 
-/// A table with a heading. Without rows, a sentence instead.
+/// A table with a heading.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
+    pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) width: Width,
     /// An explanation of the numbers.
     pub(super) note: String,
-    pub(super) head: Vec<&'static str>,
+    /// Headings of several columns each, with the number of columns.
+    pub(super) groups: &'static [(&'static str, usize)],
+    /// The columns' headings, between bars.
+    pub(super) head: &'static str,
     /// The first cell of a row is its name.
     pub(super) rows: Vec<Vec<Cell>>,
-    pub(super) empty: &'static str,
 }
 
 impl Table {
@@ -95,29 +151,14 @@ impl Table {
             Width::Half => "",
             Width::Whole => " class=\"wide\"",
         };
-        let _ = write!(html, "<section{class}><h2>{}</h2>", escape(self.title));
-        if self.rows.is_empty() {
-            let _ = write!(html, "<p class=\"note\">{}</p></section>", escape(self.empty));
-            return;
-        }
-        if !self.note.is_empty() {
-            let _ = write!(html, "<p class=\"note\">{}</p>", escape(&self.note));
-        }
-        let title = escape(self.title);
+        let (id, title, note) = (self.id, escape(self.title), with_documents(&self.note));
         let _ = write!(
             html,
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{title}\"><table><thead><tr>"
+            "<section{class} id=\"{id}\"><h2>{title}</h2><p class=\"note\">{note}</p>\
+             <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{title}\"><table><thead>"
         );
-        let first = self.rows.first().map(Vec::as_slice).unwrap_or_default();
-        for (place, name) in self.head.iter().enumerate() {
-            let is_number = !matches!(
-                first.get(place),
-                Some(Cell::Text(_) | Cell::Code(_) | Cell::Bar(_)) | None
-            );
-            let class = if is_number { " class=\"number\"" } else { "" };
-            let _ = write!(html, "<th scope=\"col\"{class}>{}</th>", escape(name));
-        }
-        html.push_str("</tr></thead><tbody>");
+        self.write_head(html);
+        html.push_str("</thead><tbody>");
         for row in &self.rows {
             html.push_str("<tr>");
             for (place, cell) in row.iter().enumerate() {
@@ -132,6 +173,28 @@ impl Table {
         }
         html.push_str("</tbody></table></div></section>");
     }
+
+    fn write_head(&self, html: &mut String) {
+        if !self.groups.is_empty() {
+            html.push_str("<tr class=\"groups\">");
+            for (name, columns) in self.groups {
+                let (open, close) = if name.is_empty() {
+                    ("td", "td")
+                } else {
+                    ("th scope=\"colgroup\"", "th")
+                };
+                let _ = write!(html, "<{open} colspan=\"{columns}\">{}</{close}>", escape(name));
+            }
+            html.push_str("</tr>");
+        }
+        html.push_str("<tr>");
+        let first = self.rows.first().map(Vec::as_slice).unwrap_or_default();
+        for (place, name) in self.head.split('|').enumerate() {
+            let class = first.get(place).map_or("", Cell::class);
+            let _ = write!(html, "<th scope=\"col\"{class}>{}</th>", escape(name));
+        }
+        html.push_str("</tr>");
+    }
 }
 
 /// A row of values, each with its name and a note.
@@ -145,6 +208,27 @@ pub(super) fn tiles(html: &mut String, tiles: &[(&str, Cell, String)]) {
     html.push_str("</dl>");
 }
 
+/// Escapes a sentence. Names between backticks, and of documents, have code font.
+pub(super) fn with_documents(text: &str) -> String {
+    let mut html = String::new();
+    for (place, part) in text.split('`').enumerate() {
+        if place % 2 == 1 {
+            let _ = write!(html, "<code>{}</code>", escape(part));
+            continue;
+        }
+        for word in part.split_inclusive(' ') {
+            let name = word.trim_matches(|character| "(),;:. ".contains(character));
+            let (word, name) = (escape(word), escape(name));
+            if name.starts_with("docs/") {
+                html.push_str(&word.replace(&name, &format!("<code>{name}</code>")));
+            } else {
+                html.push_str(&word);
+            }
+        }
+    }
+    html
+}
+
 /// Escapes text for HTML, including quoted attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -156,10 +240,10 @@ pub(super) fn escape(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             // A peer's text may contain anything. Control characters and characters that change the
-            // text direction are shown as escapes.
+            // text direction are shown by their numbers.
             '\n' | '\r' | '\t' => escaped.push(' '),
             control if control.is_control() || matches!(control, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
-                let _ = write!(escaped, "{}", control.escape_unicode());
+                let _ = write!(escaped, "[U+{:04X}]", u32::from(control));
             }
             other => escaped.push(other),
         }
@@ -201,11 +285,22 @@ pub(super) fn seconds(value: f64) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
-/// A time in the format of RFC 3339.
+/// A time as `2026-11-23 00:11:50`, in UTC.
 pub(super) fn time(at: SystemTime) -> String {
-    DateTime::from_system_time(at)
-        .try_to_rfc3339_string()
-        .unwrap_or_default()
+    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let whole = DateTime::from_system_time(UNIX_EPOCH + Duration::from_secs(seconds));
+    let text = whole.try_to_rfc3339_string().unwrap_or_default();
+    text.trim_end_matches('Z').replace('T', " ")
+}
+
+/// A long duration, in its two largest units.
+pub(super) fn span(seconds: u64) -> String {
+    match (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (days, hours, ..) => format!("{days} d {hours} h"),
+    }
 }
 
 pub(super) fn bytes(value: f64) -> String {
@@ -246,25 +341,49 @@ mod tests {
             escape("<a href='x'>\"&\""),
             "&lt;a href=&#39;x&#39;&gt;&quot;&amp;&quot;"
         );
-        assert_eq!(escape("a\u{202e}b\nc\u{7}"), "a\\u{202e}b c\\u{7}");
+        assert_eq!(escape("a\u{202e}b\nc\u{7}"), "a[U+202E]b c[U+0007]");
         let mut html = String::new();
         let table = Table {
+            id: "t",
             title: "<t>",
             width: Width::Half,
-            note: "<n>".to_owned(),
-            head: vec!["<h>"],
+            note: "<n> `<m>`".to_owned(),
+            groups: &[("<g>", 3)],
+            head: "<h>",
             rows: vec![vec![
                 Cell::code("<c>"),
                 Cell::text("<x>"),
+                Cell::Long("<y> (docs/<z>)".to_owned()),
                 Cell::Number(Some(1.0), "m{l=\"<v>\"}".to_owned()),
             ]],
-            empty: "",
         };
         table.write(&mut html);
         tiles(&mut html, &[("<name>", Cell::text("<value>"), "<note>".to_owned())]);
-        for part in ["<t>", "<n>", "<h>", "<c>", "<x>", "<v>", "<name>", "<value>", "<note>"] {
-            assert!(!html.contains(part), "{part} in {html}");
+        let notice = Notice {
+            level: Level::Bad,
+            text: "<what>".to_owned(),
+            next: "<next>".to_owned(),
+            section: Some("t"),
+        };
+        notice.write(&mut html);
+        for part in "t n m g h c x y z v name value note what next".split(' ') {
+            assert!(!html.contains(&format!("<{part}>")), "{part} in {html}");
         }
+    }
+
+    #[test]
+    fn documents_and_names_have_code_font() {
+        assert_eq!(
+            with_documents("see docs/a.md (docs/b.md for `c`)."),
+            "see <code>docs/a.md</code> (<code>docs/b.md</code> for <code>c</code>)."
+        );
+    }
+
+    #[test]
+    fn times_are_readable() {
+        assert_eq!(time(UNIX_EPOCH + Duration::from_millis(61_500)), "1970-01-01 00:01:01");
+        let spans = [7, 67, 3_720, 180_000].map(span);
+        assert_eq!(spans, ["7 s", "1 min 7 s", "1 h 2 min", "2 d 2 h"]);
     }
 
     #[test]

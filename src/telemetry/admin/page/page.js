@@ -1,8 +1,7 @@
 "use strict";
 (() => {
-  const POLL_MS = 2000, KEPT = 150, TABLES_EVERY = 2, WIDTH = 400, HEIGHT = 130, LEFT = 58, BOTTOM = 18, TOP = 8;
+  const POLL_MS = 2000, KEPT = 150, TABLES_EVERY = 2, HEIGHT = 112, LEFT = 58, BOTTOM = 18, TOP = 8;
   const SVG = "http://www.w3.org/2000/svg";
-  const OUTCOMES = ["relayed", "rewritten", "rejected", "failed"];
 
   /* The text format of Prometheus: name{label="value"} number. */
   const parse = (text) => {
@@ -58,22 +57,22 @@
   const bytes = (value) => scaled(value, 1024, ["\u202fB/s", "\u202fKiB/s", "\u202fMiB/s", "\u202fGiB/s"]);
   const plain = (value) => digits(value);
 
-  const within = (name) => [["half of all", quantile(name, 0.5)], ["95 %", quantile(name, 0.95)], ["99 %", quantile(name, 0.99)]];
+  const within = (name) => [["p50", quantile(name, 0.5)], ["p95", quantile(name, 0.95)], ["p99", quantile(name, 0.99)]];
+  const rates = (name, label, values) => values.map((value) => [value.replace("_", " "), rate(name, { [label]: value })]);
+  /* `pattern`: shown only if a shape has it. */
   const PLOTS = [
-    { title: "Commands", unit: perSecond, metric: "mongoshape_commands_total",
-      series: OUTCOMES.map((outcome) => [outcome, rate("mongoshape_commands_total", { outcome })]) },
-    { title: "Duration of commands, within", unit: time, metric: "mongoshape_command_duration_seconds_count",
-      series: within("mongoshape_command_duration_seconds") },
-    { title: "Overhead of the proxy, within", unit: time, metric: "mongoshape_proxy_overhead_seconds_count",
-      series: within("mongoshape_proxy_overhead_seconds") },
-    { title: "Connections", unit: plain, metric: "mongoshape_client_connections",
-      series: [["open", gauge("mongoshape_client_connections")]] },
-    { title: "Buckets", unit: perSecond, metric: "mongoshape_buckets_opened_total",
-      series: [["items inserted", rate("mongoshape_bucket_items_inserted_total")], ["buckets begun", rate("mongoshape_buckets_opened_total")]] },
-    { title: "Outliers", unit: perSecond, metric: "mongoshape_outlier_spills_total",
-      series: [["spills", rate("mongoshape_outlier_spills_total")], ["merged reads", rate("mongoshape_outlier_merged_reads_total")]] },
-    { title: "Bytes", unit: bytes, metric: "mongoshape_bytes_total",
-      series: [["received", rate("mongoshape_bytes_total", { direction: "received" })], ["sent", rate("mongoshape_bytes_total", { direction: "sent" })]] },
+    { title: "Commands", unit: perSecond,
+      series: rates("mongoshape_commands_total", "outcome", ["relayed", "rewritten", "rejected", "failed"]) },
+    { title: "Duration of commands", unit: time, series: within("mongoshape_command_duration_seconds") },
+    { title: "Overhead of the proxy", unit: time, series: within("mongoshape_proxy_overhead_seconds") },
+    { title: "Client connections", unit: plain, series: [["open", gauge("mongoshape_client_connections")]] },
+    { title: "Bytes", unit: bytes, series: rates("mongoshape_bytes_total", "direction", ["received", "sent"]) },
+    { title: "Reads by access path", unit: perSecond, pattern: "bucket",
+      series: rates("mongoshape_reads_total", "strategy", ["page", "index", "stream", "pipeline", "change_stream"]) },
+    { title: "Inserts into pages", unit: perSecond, pattern: "bucket",
+      series: [["items", rate("mongoshape_bucket_items_inserted_total")], ["pages begun", rate("mongoshape_buckets_opened_total")]] },
+    { title: "Outliers", unit: perSecond, pattern: "outlier",
+      series: [["spills", rate("mongoshape_outlier_spills_total")], ["merged replies", rate("mongoshape_outlier_merged_reads_total")]] },
   ];
 
   const element = (space, name, attributes = {}, text = "") => {
@@ -90,66 +89,87 @@
     return [1, 2, 4, 6, 8, 10].map((round) => round * power * unit).find((top) => top >= value * 0.999);
   };
 
+  const plots = document.getElementById("plots"), lost = document.getElementById("lost");
+  const shown = PLOTS.filter(({ pattern }) => !pattern || plots.dataset.patterns.split(" ").includes(pattern));
+  /* `pointed`: the time that the reader points at, in all charts; null: now. */
+  let before = null, times = [], pointed = null, polls = 0;
+
   const begin = (plot) => {
     plot.points = plot.series.map(() => []);
     const figure = element("", "figure");
     plot.legend = element("", "ul");
-    plot.svg = element(SVG, "svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
-    figure.append(element("", "figcaption", {}, plot.title), plot.svg, plot.legend);
-    document.querySelector(".plots").append(figure);
+    plot.at = element("", "span");
+    plot.svg = element(SVG, "svg", { role: "img" });
+    plot.svg.addEventListener("pointermove", (event) => point(plot, event.offsetX));
+    plot.svg.addEventListener("pointerdown", (event) => point(plot, event.offsetX));
+    plot.svg.addEventListener("pointerleave", () => { pointed = null; shown.forEach(draw); });
+    const caption = element("", "figcaption", {}, plot.title);
+    caption.append(plot.at);
+    figure.append(caption, plot.svg, plot.legend);
+    plots.querySelector(".plots").append(figure);
   };
-  const draw = (plot, times) => {
+  const scale = (plot) => {
+    const width = plot.svg.clientWidth || 320;
+    const end = times[times.length - 1], start = Math.min(times[0], end - 60000);
+    return { width, start, end, x: (at) => LEFT + ((at - start) / (end - start)) * (width - LEFT - 4) };
+  };
+  const point = (plot, offset) => {
+    if (!times.length) return;
+    const { x } = scale(plot);
+    pointed = times.reduce((best, at) => (Math.abs(x(at) - offset) < Math.abs(x(best) - offset) ? at : best));
+    shown.forEach(draw);
+  };
+  const draw = (plot) => {
+    const { width, start, end, x } = scale(plot);
     const values = plot.points.flat().filter((value) => value !== null);
     const top = niceTop(Math.max(0, ...values), plot.unit === bytes ? 1024 : 1000);
-    const end = times[times.length - 1], start = Math.min(times[0], end - 60000);
-    const x = (at) => LEFT + ((at - start) / (end - start)) * (WIDTH - LEFT - 4);
     const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - BOTTOM - TOP);
     const drawn = [];
     for (const share of [0, 0.5, 1]) {
       const height = y(share * top);
-      drawn.push(element(SVG, "line", { class: "axis", x1: LEFT, x2: WIDTH - 4, y1: height, y2: height }));
+      drawn.push(element(SVG, "line", { class: "axis", x1: LEFT, x2: width - 4, y1: height, y2: height }));
       drawn.push(element(SVG, "text", { class: "tick", x: LEFT - 5, y: height + 4, "text-anchor": "end" }, plot.unit(share * top)));
     }
-    const ago = Math.round((end - start) / 1000);
-    drawn.push(element(SVG, "text", { class: "tick", x: LEFT, y: HEIGHT - 4 }, `${ago} s ago`));
-    drawn.push(element(SVG, "text", { class: "tick", x: WIDTH - 4, y: HEIGHT - 4, "text-anchor": "end" }, "now"));
-    const words = [];
-    plot.legend.replaceChildren(...plot.series.map(([name], place) => {
+    const ago = (at) => `${Math.round((end - at) / 1000)} s ago`;
+    drawn.push(element(SVG, "text", { class: "tick", x: LEFT, y: HEIGHT - 4 }, ago(start)));
+    drawn.push(element(SVG, "text", { class: "tick", x: width - 4, y: HEIGHT - 4, "text-anchor": "end" }, "now"));
+    const place = Math.max(times.indexOf(pointed), pointed === null ? times.length - 1 : 0);
+    if (pointed !== null) {
+      drawn.push(element(SVG, "line", { class: "pointer", x1: x(times[place]), x2: x(times[place]), y1: TOP, y2: HEIGHT - BOTTOM }));
+    }
+    plot.at.textContent = pointed === null ? "" : ago(times[place]);
+    const words = plot.series.map(([name], series) => {
+      const value = plot.points[series][place];
+      return `${name} ${value === null || value === undefined ? "\u2013" : plot.unit(value)}`;
+    });
+    plot.legend.replaceChildren(...words.map((text, series) => {
       let path = "", pen = "M";
-      plot.points[place].forEach((value, index) => {
+      plot.points[series].forEach((value, index) => {
         if (value === null) { pen = "M"; return; }
         path += `${pen}${x(times[index]).toFixed(1)} ${y(value).toFixed(1)}`;
         pen = "L";
       });
-      if (path) drawn.push(element(SVG, "path", { class: `series series-${place}`, d: path }));
-      const latest = plot.points[place][plot.points[place].length - 1];
-      const shown = latest === null || latest === undefined ? "\u2013" : plot.unit(latest);
-      words.push(`${name} ${shown}`);
-      const item = element("", "li", { class: `series-${place}` });
-      item.append(element("", "span", {}, `${name} ${shown}`));
+      if (path) drawn.push(element(SVG, "path", { class: `series series-${series}`, d: path }));
+      const item = element("", "li", { class: `series-${series}` });
+      item.append(element("", "span", {}, text));
       return item;
     }));
+    plot.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     plot.svg.replaceChildren(...drawn);
-    plot.svg.setAttribute("aria-label", `${plot.title} over the last ${ago} seconds, now: ${words.join(", ")}`);
+    plot.svg.setAttribute("aria-label", `${plot.title}, ${ago(times[place])}: ${words.join(", ")}`);
   };
 
-  const plots = document.getElementById("plots"), state = document.getElementById("state");
-  let before = null, times = [], shown = [], polls = 0;
   const plotsFrom = (text) => {
     const at = performance.now(), now = parse(text);
-    if (!shown.length) {
-      shown = PLOTS.filter((plot) => now.has(plot.metric));
-      shown.forEach(begin);
-      plots.hidden = !shown.length;
-    }
     /* A process that began anew counts from zero: what was before says nothing of it. */
     if (before && sum(now, "process_start_time_seconds") !== sum(before.samples, "process_start_time_seconds")) before = null;
     if (before) {
       times = [...times, at].slice(-KEPT);
+      if (pointed !== null && !times.includes(pointed)) pointed = times[0];
       for (const plot of shown) {
         plot.points = plot.points.map((points, place) =>
           [...points, plot.series[place][1](now, before.samples, (at - before.at) / 1000)].slice(-KEPT));
-        draw(plot, times);
+        draw(plot);
       }
       plots.dataset.samples = times.length;
     }
@@ -159,9 +179,11 @@
     /* Its own style has another nonce than this page's policy. */
     const fresh = new DOMParser().parseFromString(text.slice(text.indexOf("<body>")), "text/html");
     if (!document.getSelection().isCollapsed || document.activeElement.closest("#tables")) return;
-    for (const id of ["clock", "tiles", "tables"]) {
+    const scrolled = new Map([...document.querySelectorAll("#tables .scroll")].map((box) => [box.ariaLabel, box.scrollLeft]));
+    for (const id of ["clock", "state", "tables"]) {
       document.getElementById(id).replaceChildren(...document.adoptNode(fresh.getElementById(id)).childNodes);
     }
+    for (const box of document.querySelectorAll("#tables .scroll")) box.scrollLeft = scrolled.get(box.ariaLabel) || 0;
   };
   const fetched = async (path) => {
     const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(10000) });
@@ -173,11 +195,14 @@
       plotsFrom(await fetched("/metrics"));
       polls += 1;
       if (polls % TABLES_EVERY === 0) tablesFrom(await fetched("/"));
-      state.textContent = "";
+      lost.textContent = "";
     } catch (error) {
-      state.textContent = `The proxy does not answer (${error.message}); what is shown is from before.`;
+      lost.textContent = `The proxy does not answer (${error.message}); what is shown is from before.`;
     }
     setTimeout(poll, POLL_MS);
   };
+  plots.hidden = false;
+  shown.forEach(begin);
+  addEventListener("resize", () => { if (times.length) shown.forEach(draw); });
   poll();
 })();

@@ -5,6 +5,12 @@ use std::time::{Duration, SystemTime};
 /// All of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageRows {
+    /// Whether the process is stopping.
+    pub is_draining: bool,
+    /// One line for each collection that does not have its shape.
+    pub misfits: Vec<String>,
+    /// `None`: nothing is known of it yet.
+    pub upstream: Option<UpstreamRow>,
     /// One row for each shape.
     pub shapes: Vec<ShapeRow>,
     /// One row for each kind of refusal, the latest first.
@@ -13,6 +19,30 @@ pub struct PageRows {
     pub unique_indexes: Vec<UniqueIndexRow>,
     /// One row for each conversion.
     pub conversions: Vec<ConversionRow>,
+}
+
+/// The deployment behind the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamRow {
+    /// The kind of the deployment.
+    pub kind: &'static str,
+    /// The name of the replica set.
+    pub set: Option<String>,
+    /// The servers that are known, the one for new connections first.
+    pub servers: Vec<ServerRow>,
+}
+
+/// A server of the deployment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerRow {
+    /// `host:port`.
+    pub address: String,
+    /// Such as `primary`.
+    pub role: &'static str,
+    /// Whether new connections of clients use it.
+    pub is_current: bool,
+    /// Why it cannot be reached.
+    pub error: Option<String>,
 }
 
 /// A shape on the page, described by its configuration.

@@ -1,25 +1,30 @@
 //! The sections of the page, from two readings: now, and a minute ago. Metrics are selected by
-//! name. Missing ones are not shown.
+//! name. Missing ones are not shown, nor are tables without rows.
 
 mod conversions;
 mod errors;
+mod health;
 mod shapes;
 mod traffic;
 
 use self::conversions::conversions;
-use self::errors::{limits, refusals, refused_kinds, refused_unique_indexes, warnings};
-use self::shapes::{fill, pages, shapes};
-use self::traffic::{commands, latencies, rates};
-use super::html::{Cell, Table};
+use self::errors::{limits, refused_kinds, refused_unique_indexes, warnings};
+pub(super) use self::health::{health, notices, upstream};
+use self::shapes::{buckets, fill, outliers, pages};
+use self::traffic::{commands, latencies};
+use super::html::{Cell, Table, bytes, count, seconds};
 use super::rows::PageRows;
 use super::snapshot::{Distribution, Labels, Reading};
 use crate::telemetry::recent_warnings::Entry;
 
+const BYTES: &str = "mongoshape_bytes_total";
 const COMMANDS: &str = "mongoshape_commands_total";
 const DURATION: &str = "mongoshape_command_duration_seconds";
 const OVERHEAD: &str = "mongoshape_proxy_overhead_seconds";
+const READS: &str = "mongoshape_reads_total";
 const REJECTED: &str = "mongoshape_rejected_total";
 const CONNECTIONS: &str = "mongoshape_client_connections";
+const LIMITS: &str = "mongoshape_limits_hit_total";
 
 /// Two readings between which rates are computed.
 pub(super) struct Span<'a> {
@@ -51,13 +56,18 @@ impl Span<'_> {
         Some(now.since(&before.unwrap_or_default()))
     }
 
-    fn quantiles(&self, name: &str) -> String {
-        let lately = self.lately(name, &[]);
-        let of = |quantile| lately.as_ref().and_then(|lately| lately.quantile(quantile));
-        match of(0.99) {
-            Some(slow) => format!("99 % within {}", super::html::seconds(slow)),
-            None => "no recent commands".to_owned(),
-        }
+    /// The median, and the durations within which 95 % and 99 % of the recent commands ended.
+    fn quantiles(&self, name: &str, labels: Labels<'_>) -> [Option<f64>; 3] {
+        let lately = self.lately(name, labels);
+        [0.5, 0.95, 0.99].map(|quantile| lately.as_ref()?.quantile(quantile))
+    }
+
+    /// The rate of a histogram's observations, and their quantiles.
+    fn latency(&self, name: &str, labels: Labels<'_>) -> Vec<Cell> {
+        let quantiles = self.quantiles(name, labels).map(Cell::Seconds);
+        std::iter::once(Cell::Rate(self.rate(name, labels)))
+            .chain(quantiles)
+            .collect()
     }
 }
 
@@ -76,45 +86,35 @@ fn selector(name: &str, labels: Labels<'_>) -> String {
 /// The values at the top of the page.
 pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
     let now = span.now;
-    let up = now.sum("mongoshape_upstream_up", &[]);
-    let median = |name| span.lately(name, &[]).and_then(|lately| lately.quantile(0.5));
-    let total = |name| now.sum(name, &[]).map_or(String::new(), super::html::count);
-    let mut tiles = vec![
-        (
-            "Upstream",
-            Cell::text(if up == Some(1.0) { "up" } else { "down" }),
-            "a writable server".to_owned(),
-        ),
+    let total = |name| now.sum(name, &[]).map_or(String::new(), count);
+    let duration = |title, name| {
+        let [median, _, slow] = span.quantiles(name, &[]);
+        let note = slow.map_or("no recent commands".to_owned(), |slow| format!("p99 {}", seconds(slow)));
+        (title, Cell::Seconds(median), note)
+    };
+    let traffic = |direction| span.rate(BYTES, &[("direction", direction)]);
+    let sent = traffic("sent").map_or(String::new(), |sent| format!("{}/s sent", bytes(sent)));
+    vec![
         (
             "Connections",
             span.number(CONNECTIONS, &[]),
-            format!("{} since the start", total("mongoshape_client_connections_total")),
+            format!("{} accepted", total("mongoshape_client_connections_total")),
         ),
         (
             "Commands",
             Cell::Rate(span.rate(COMMANDS, &[])),
             format!("{} since the start", total(COMMANDS)),
         ),
+        duration("Duration, p50", DURATION),
+        duration("Overhead, p50", OVERHEAD),
+        ("Received", Cell::BytesRate(traffic("received")), sent),
+        ("Refused", span.number(REJECTED, &[]), "since the start".to_owned()),
         (
-            "Median duration",
-            Cell::Seconds(median(DURATION)),
-            span.quantiles(DURATION),
+            "Memory",
+            Cell::Bytes(now.sum("process_resident_memory_bytes", &[])),
+            "resident".to_owned(),
         ),
-    ];
-    if now.sum(OVERHEAD, &[]).is_some() {
-        tiles.push((
-            "Median overhead",
-            Cell::Seconds(median(OVERHEAD)),
-            span.quantiles(OVERHEAD),
-        ));
-    }
-    tiles.push(("Refused", span.number(REJECTED, &[]), "since the start".to_owned()));
-    tiles.push((
-        "Memory",
-        Cell::Bytes(now.sum("process_resident_memory_bytes", &[])),
-        "resident".to_owned(),
-    ));
-    tiles
+    ]
 }
 
 /// The content of the page, except the metrics.
@@ -124,13 +124,20 @@ pub(super) struct PageContents<'a> {
 }
 
 /// The tables in order.
-pub(super) fn tables(span: &Span<'_>, contents: &PageContents<'_>) -> Vec<Table> {
-    let refused = refused_kinds(&contents.rows.refusals);
-    let mut tables = vec![shapes(span, &contents.rows.shapes)];
-    tables.extend(conversions(&contents.rows.conversions));
-    tables.extend([rates(span), refusals(span), latencies(span)]);
-    let unique = refused_unique_indexes(&contents.rows.unique_indexes);
-    tables.extend([commands(span), refused, unique, fill(span), pages(span), limits(span)]);
-    tables.push(warnings(contents.recent));
-    tables
+pub(super) fn tables(span: &Span<'_>, contents: &PageContents<'_>) -> impl Iterator<Item = Table> {
+    let rows = contents.rows;
+    let tables = [
+        buckets(span, &rows.shapes),
+        outliers(span, &rows.shapes),
+        conversions(&rows.conversions),
+        refused_kinds(&rows.refusals),
+        refused_unique_indexes(&rows.unique_indexes),
+        latencies(span),
+        commands(span),
+        pages(span, &rows.shapes),
+        fill(span),
+        limits(span),
+        warnings(contents.recent),
+    ];
+    tables.into_iter().filter(|table| !table.rows.is_empty())
 }

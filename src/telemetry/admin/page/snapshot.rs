@@ -46,18 +46,6 @@ impl Reading {
         sums
     }
 
-    /// All series of a metric: the values of these labels, and the series' value.
-    pub(super) fn series<'a, const N: usize>(&'a self, name: &str, labels: [&str; N]) -> Vec<([&'a str; N], f64)> {
-        let Some(family) = self.family(name) else {
-            return Vec::new();
-        };
-        let values = family.get_metric().iter().map(|metric| {
-            let values = labels.map(|label| label_of(metric, label).unwrap_or_default());
-            (values, value(family, metric))
-        });
-        values.collect()
-    }
-
     /// The sum of all series of a histogram with these labels.
     pub(super) fn distribution(&self, name: &str, labels: Labels<'_>) -> Option<Distribution> {
         let family = self.family(name)?;
@@ -178,7 +166,6 @@ mod tests {
             reading.by("c", "kind", &[("who", "x")]),
             BTreeMap::from([("a", 2.0), ("b", 5.0)])
         );
-        assert_eq!(reading.series("c", ["who", "none"])[0], (["x", ""], 2.0));
     }
 
     #[test]

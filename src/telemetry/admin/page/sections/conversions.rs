@@ -2,36 +2,23 @@
 
 use std::time::Duration;
 
-use crate::telemetry::admin::page::html::{Cell, Table, Width, time};
+use crate::telemetry::admin::page::html::{Cell, Table, Width, span, time};
 use crate::telemetry::admin::page::rows::{ConversionFiguresRow, ConversionRow};
 
 const NOTHING: &str = "\u{2013}";
 
-/// `None`: there is no conversion.
-pub(super) fn conversions(rows: &[ConversionRow]) -> Option<Table> {
-    if rows.is_empty() {
-        return None;
-    }
-    Some(Table {
+pub(super) fn conversions(rows: &[ConversionRow]) -> Table {
+    Table {
+        id: "conversions",
         title: "Conversions",
         width: Width::Whole,
-        note: "What mongoshape convert has recorded last. The percentage and the time left are those of the phase. If the last column is old, \
-               the command has ended: run it again, see docs/converting.md."
+        note: "What `mongoshape convert` has recorded last. The percentage and the time left are those of the phase. If the last column is old, \
+               the command has ended: run it again (docs/converting.md)."
             .to_owned(),
-        head: vec![
-            "Collection",
-            "Direction",
-            "Phase",
-            "Done",
-            "Behind",
-            "Left",
-            "Write delay",
-            "Last comparison",
-            "Recorded",
-        ],
+        groups: &[],
+        head: "Collection|Direction|Phase||Done|Behind|Left|Write delay|Last comparison|Recorded (UTC)",
         rows: rows.iter().map(row).collect(),
-        empty: "",
-    })
+    }
 }
 
 fn row(conversion: &ConversionRow) -> Vec<Cell> {
@@ -41,7 +28,7 @@ fn row(conversion: &ConversionRow) -> Vec<Cell> {
         Cell::text(&conversion.phase),
     ];
     let Some(figures) = &conversion.figures else {
-        cells.extend(std::iter::repeat_n(Cell::text(NOTHING), 6));
+        cells.extend(std::iter::repeat_n(Cell::text(NOTHING), 7));
         return cells;
     };
     let ConversionFiguresRow {
@@ -54,7 +41,7 @@ fn row(conversion: &ConversionRow) -> Vec<Cell> {
     } = figures;
     // Rounded down, so that 100 % is complete.
     let percentage = ratio.map(|ratio| format!("{:.0} %", (ratio * 100.0).floor()));
-    let seconds = |span: Option<Duration>| span.map(|span| format!("{} s", span.as_secs()));
+    let seconds = |duration: Option<Duration>| duration.map(|duration| span(duration.as_secs()));
     let delay = (*write_delay > Duration::ZERO).then(|| format!("{} ms", write_delay.as_millis()));
     let texts = [
         percentage,
@@ -63,6 +50,7 @@ fn row(conversion: &ConversionRow) -> Vec<Cell> {
         delay,
         comparison.clone(),
     ];
+    cells.push(ratio.map_or(Cell::text(NOTHING), Cell::Bar));
     cells.extend(texts.map(|text| Cell::text(text.unwrap_or_else(|| NOTHING.to_owned()))));
     cells.push(Cell::text(time(*recorded)));
     cells
@@ -76,13 +64,13 @@ mod tests {
 
     fn html(rows: &[ConversionRow]) -> String {
         let mut html = String::new();
-        conversions(rows).unwrap().write(&mut html);
+        conversions(rows).write(&mut html);
         html
     }
 
     #[test]
     fn the_section_has_figures_only_while_a_conversion_runs() {
-        assert!(conversions(&[]).is_none());
+        assert!(conversions(&[]).rows.is_empty());
         let mut row = ConversionRow {
             namespace: "d.c".to_owned(),
             direction: "from a to b".to_owned(),
@@ -96,11 +84,11 @@ mod tests {
                 recorded: SystemTime::UNIX_EPOCH,
             }),
         };
-        let expected = "<td>copying</td><td>99 %</td><td>3 s</td><td>\u{2013}</td><td>8 ms</td>\
-                        <td>5 documents, equal</td><td>1970-01-01T00:00:00Z</td>";
+        let expected = "</svg></td><td>99 %</td><td>3 s</td><td>\u{2013}</td><td>8 ms</td>\
+                        <td>5 documents, equal</td><td>1970-01-01 00:00:00</td>";
         assert!(html(&[row.clone()]).contains(expected), "{}", html(&[row]));
         row.figures = None;
-        let without = format!("<td>copying</td>{}</tr>", "<td>\u{2013}</td>".repeat(6));
+        let without = format!("<td>copying</td>{}</tr>", "<td>\u{2013}</td>".repeat(7));
         assert!(html(&[row.clone()]).contains(&without), "{}", html(&[row]));
     }
 }

@@ -1,63 +1,35 @@
-//! The section on errors: refusals, limits and the log.
+//! The sections on errors: refusals, limits and the log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::{REJECTED, Span};
+use super::{LIMITS, Span};
 use crate::telemetry::admin::page::html::{Cell, Table, Width, time};
 use crate::telemetry::admin::page::rows::{RefusalRow, UniqueIndexRow};
+use crate::telemetry::admin::page::snapshot::as_float;
 use crate::telemetry::recent_warnings::Entry;
-
-const LIMITS: &str = "mongoshape_limits_hit_total";
-
-pub(super) fn refusals(span: &Span<'_>) -> Table {
-    let series = span.now.series(REJECTED, ["namespace", "command", "reason"]);
-    let mut sums: BTreeMap<[&str; 3], f64> = BTreeMap::new();
-    for (labels, number) in series.into_iter().filter(|(_, number)| *number > 0.0) {
-        *sums.entry(labels).or_default() += number;
-    }
-    let rows = sums.keys().map(|[namespace, command, reason]| {
-        let labels = [("namespace", *namespace), ("command", *command), ("reason", *reason)];
-        vec![
-            Cell::code(*namespace),
-            Cell::code(*command),
-            Cell::text(*reason),
-            Cell::Rate(span.rate(REJECTED, &labels)),
-            span.number(REJECTED, &labels),
-        ]
-    });
-    Table {
-        title: "Refusals",
-        width: Width::Half,
-        note: "Commands answered with an error of the proxy; they changed nothing.".to_owned(),
-        head: vec!["Namespace", "Command", "Reason", "Rate", "Since the start"],
-        rows: rows.collect(),
-        empty: "No command was refused.",
-    }
-}
 
 pub(super) fn refused_kinds(kinds: &[RefusalRow]) -> Table {
     let row = |kind: &RefusalRow| {
-        let reason = if kind.is_observed {
-            format!("{} (observed only)", kind.reason)
-        } else {
-            kind.reason.to_owned()
-        };
+        let number = Cell::Number(Some(as_float(kind.count)), String::new());
         vec![
             Cell::code(&kind.namespace),
             Cell::code(kind.command),
-            Cell::text(reason),
-            Cell::text(&kind.what),
-            Cell::text(kind.instead),
-            Cell::text(kind.count.to_string()),
+            number,
+            Cell::text(if kind.is_observed { "observed" } else { "refused" }),
+            Cell::Long(kind.what.clone()),
+            Cell::Long(kind.instead.to_owned()),
         ]
     };
     Table {
-        title: "What was refused",
+        id: "refused",
+        title: "Refused commands",
         width: Width::Whole,
-        note: "The last 100 kinds, the latest first. The application received an error with the text.".to_owned(),
-        head: vec!["Namespace", "Command", "Reason", "What", "Instead", "Since the start"],
+        note: "The last 100 kinds, the latest first. A refused command changed nothing, and the application received the error. An observed \
+               command was executed, and would be refused."
+            .to_owned(),
+        groups: &[],
+        head: "Namespace|Command|Number|Result|What was refused|What to do instead",
         rows: kinds.iter().map(row).collect(),
-        empty: "Nothing was refused.",
     }
 }
 
@@ -67,19 +39,20 @@ pub(super) fn refused_unique_indexes(indexes: &[UniqueIndexRow]) -> Table {
             Cell::code(&index.namespace),
             Cell::code(&index.name),
             Cell::code(&index.key),
-            Cell::text(&index.message),
+            Cell::Long(index.message.clone()),
             Cell::text(time(index.at)),
         ]
     };
     Table {
+        id: "unique",
         title: "Refused unique indexes",
         width: Width::Whole,
-        note: "Nothing keeps the values of these indexes apart. An entry ends when the index is dropped or created through mongoshape: see \
-               docs/refused-indexes.md."
+        note: "Nothing keeps the values of these indexes apart. Remove the index from the application, then drop it through mongoshape: that \
+               ends its entry. Alternatives are in docs/refused-indexes.md."
             .to_owned(),
-        head: vec!["Namespace", "Index", "Key", "Error", "Last refusal"],
+        groups: &[],
+        head: "Namespace|Index|Key|Error|Last refusal (UTC)",
         rows: indexes.iter().map(row).collect(),
-        empty: "No unique index was refused.",
     }
 }
 
@@ -90,35 +63,34 @@ pub(super) fn limits(span: &Span<'_>) -> Table {
         .filter(|limit| span.now.sum(LIMITS, &[("limit", limit)]) > Some(0.0));
     let rows = hit.map(|limit| vec![Cell::code(limit), span.number(LIMITS, &[("limit", limit)])]);
     Table {
+        id: "limits",
         title: "Limits",
         width: Width::Half,
-        note: "Connections that were closed or refused.".to_owned(),
-        head: vec!["Limit", "Since the start"],
+        note: "Connections that were closed or refused. Correct the client that the log names, or raise the limit in `[listen]` \
+               (docs/configuration.md)."
+            .to_owned(),
+        groups: &[],
+        head: "Limit|Since the start",
         rows: rows.collect(),
-        empty: "No client exceeded a limit.",
     }
 }
 
 pub(super) fn warnings(recent: &[Entry]) -> Table {
     let row = |entry: &Entry| {
-        let times = if entry.times > 1 {
-            format!("{} times in a row: ", entry.times)
-        } else {
-            String::new()
-        };
         vec![
             Cell::text(time(entry.at)),
-            Cell::text(entry.level.as_str()),
-            Cell::code(entry.target),
-            Cell::text(times + &entry.text),
+            Cell::text(entry.level.as_str().to_lowercase()),
+            Cell::Number(Some(as_float(entry.times)), String::new()),
+            Cell::Long(entry.text.clone()),
         ]
     };
     Table {
+        id: "warnings",
         title: "Recent warnings and errors",
         width: Width::Whole,
-        note: "From the log, the newest first.".to_owned(),
-        head: vec!["At", "Level", "Module", "What"],
+        note: "From the log, the newest first. docs/troubleshooting.md lists causes.".to_owned(),
+        groups: &[],
+        head: "Last (UTC)|Level|Times|Message",
         rows: recent.iter().map(row).collect(),
-        empty: "None since the start.",
     }
 }
