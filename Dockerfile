@@ -1,24 +1,14 @@
-# mongoshape alone in a small image: no shell, no package manager, not root, nothing that it writes to.
+# The image: one static binary, no shell, no package manager, not root, nothing that it writes to. `cargo xtask release`
+# builds it for amd64 and arm64. The context has the binary of each architecture in `ARCHITECTURE/usr/bin`.
 #
-#   docker build --build-arg REVISION="$(git rev-parse HEAD)" --tag mongoshape:0.1.0 .
+#   docker load --input mongoshape-0.1.0-image.tar
 #   docker run --read-only --cap-drop ALL --volume ./mongoshape.toml:/etc/mongoshape/mongoshape.toml:ro \
 #       --publish 127.0.0.1:27018:27018 mongoshape:0.1.0
 #
 # In the configuration listen.address is "0.0.0.0:27018" then.
 
-FROM rust:1.95.0-bookworm AS build
-WORKDIR /build
-# What .dockerignore lets through: the sources of the binary, and of the workspace what Cargo asks for.
-COPY . .
-# Caches are kept between builds, and are in no layer.
-RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/build/target \
-    cargo build --release --locked --package mongoshape --bin mongoshape \
-    && install -D target/release/mongoshape /image/usr/bin/mongoshape \
-    && install -D --mode=644 LICENSE /image/usr/share/doc/mongoshape/LICENSE
-
-# glibc, libgcc and the system's certificate authorities, of the same Debian as above.
-FROM gcr.io/distroless/cc-debian12:nonroot
+FROM scratch
+ARG TARGETARCH
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="mongoshape" \
@@ -26,9 +16,9 @@ LABEL org.opencontainers.image.title="mongoshape" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /image/ /
+COPY ${TARGETARCH}/ /
 ENV MONGOSHAPE_CONFIG=/etc/mongoshape/mongoshape.toml
-# The image's user `nonroot`, as a number: so Kubernetes' runAsNonRoot can tell.
+# No user has this number: so Kubernetes' runAsNonRoot can tell that it is not root.
 USER 65532:65532
 # Applications; the admin address, where the configuration lets others than this container reach it.
 EXPOSE 27018 9216

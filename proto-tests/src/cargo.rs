@@ -1,7 +1,7 @@
 //! Cargo, started by a program that Cargo has started.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
 use crate::paths;
@@ -14,7 +14,13 @@ const OF_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 /// executed again, and everything that depends on them would be compiled again.
 #[must_use]
 pub fn command() -> Command {
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    in_workspace(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A program that starts Cargo, in the workspace's folder, with the environment of [`command`].
+#[must_use]
+pub fn in_workspace(program: impl AsRef<OsStr>) -> Command {
+    let mut cargo = Command::new(program);
     cargo.current_dir(paths::workspace());
     for name in variables_of_package(env::vars_os().map(|(name, _)| name)) {
         cargo.env_remove(name);

@@ -13,10 +13,10 @@ mod matrix;
 mod measures;
 mod mongod;
 mod mongoose;
-mod package;
 mod page;
 mod picture;
 mod pymongo;
+mod release;
 mod tool;
 
 use std::process::ExitCode;
@@ -59,12 +59,12 @@ enum Command {
     /// Runs Mongoose's own test suite directly, through mongoshape, and with all collections in buckets, and
     /// compares
     Mongoose(mongoose::Options),
-    /// Builds the Debian package, and installs it for a look into a folder of its own
-    Package(package::Options),
     /// Takes pictures of the operator's page under a workload, for the documents
     Page(page::Options),
     /// Runs `PyMongo`'s own test suite directly and through mongoshape, and compares
     Pymongo(pymongo::Options),
+    /// Builds and checks the artefacts of a version: archives, packages and an image for two architectures
+    Release(release::Options),
 }
 
 fn main() -> ExitCode {
@@ -80,9 +80,9 @@ fn main() -> ExitCode {
         Command::Measures(options) => measures::run(&options),
         Command::Mongod(options) => mongod::run(&options),
         Command::Mongoose(options) => mongoose::run(&options),
-        Command::Package(options) => package::run(&options),
         Command::Page(options) => page::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
+        Command::Release(options) => release::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,9 @@
 //! An external program, and how to install it.
 
 use std::path::PathBuf;
+use std::process::Command;
 
+use anyhow::{Context as _, Result, ensure};
 use proto_tests::paths;
 
 /// Where what comes from `crates.io`, `PyPI` and the Go module proxy is installed, below the target directory,
@@ -24,4 +26,29 @@ impl Tool {
         let ours = ours.into_iter().find(|program| program.is_file());
         ours.or_else(|| paths::on_path(self.name))
     }
+
+    /// The path of the program; the error names the command that installs it.
+    pub(crate) fn program(&self) -> Result<PathBuf> {
+        self.find()
+            .with_context(|| format!("{} is missing: {}", self.name, self.install))
+    }
+}
+
+/// Runs a program at the root of the repository. Its standard output; an error with both outputs if it fails.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    if command.get_current_dir().is_none() {
+        command.current_dir(paths::workspace());
+    }
+    let ran = command.output().with_context(|| name.clone())?;
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&ran.stdout),
+        String::from_utf8_lossy(&ran.stderr),
+    );
+    ensure!(
+        ran.status.success(),
+        "{name} ended with {}:\n{stdout}{stderr}",
+        ran.status
+    );
+    Ok(ran.stdout)
 }

@@ -8,11 +8,16 @@ const EXAMPLE: &str = "`--test drivers examples` runs the application with this 
 const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "cargo xtask demo", "a release build; run by hand"),
     ("README.md", "mongoshape demo", "its tests run in `--test server`"),
+    (
+        "README.md",
+        "dpkg --install",
+        "`cargo xtask release` installs and unpacks the artefacts",
+    ),
     ("README.md", "cargo test --workspace", "this is it"),
     (
         "README.md",
         "cargo install --locked --path .",
-        "a release build, as `cargo xtask package` does it",
+        "a release build, as `cargo xtask release` does it",
     ),
     ("README.md", "  application", "a picture"),
     ("CONTRIBUTING.md", "cargo test", "parts of this"),
@@ -48,7 +53,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("deploy/README.md", "cargo xtask deploy", "CI runs it"),
     (
         "deploy/README.md",
-        "cargo xtask package",
+        "cargo xtask release",
         "a release build; run by hand",
     ),
     ("deploy/README.md", "apt-get install", "installs on the machine"),
@@ -59,8 +64,8 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         "deploy/README.md",
-        "cargo install cargo-deb",
-        "installs a tool of `cargo xtask package`",
+        "apt-get install --no-install-recommends buildah",
+        "installs on the machine",
     ),
     (
         "deploy/helm/mongoshape/README.md",
@@ -95,7 +100,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     (
         "docs/getting-started.md",
         "cargo install --locked --path .",
-        "a release build, as `cargo xtask package` does it",
+        "a release build, as `cargo xtask release` does it",
     ),
     (
         "docs/metrics.md",

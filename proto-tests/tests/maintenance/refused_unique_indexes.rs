@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::mongod::Options;
 use proto_tests::raw::Connection;
@@ -71,9 +71,9 @@ impl Fixture {
     fn shows(&self, names: &[&str]) -> Result<()> {
         for proxy in &self.proxies {
             let page = proxy.admin_get("/")?.body;
-            let (_, table) = page.split_once("Refused unique indexes").context("no table")?;
+            // A page without rows has no table.
+            let table = page.split_once("<h2>Refused unique indexes</h2>").map_or("", |(_, table)| table);
             let (table, _) = table.split_once("</table>").unwrap_or((table, ""));
-            let table = table.split_once("</section>").map_or(table, |(table, _)| table);
             for name in ["sparse_email", "plain_email", "buyer", "numbered"] {
                 let is_shown = table.contains(&format!(">{name}<"));
                 ensure!(is_shown == names.contains(&name), "{name} shown: {is_shown}: {table}");

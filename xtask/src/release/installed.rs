@@ -1,4 +1,4 @@
-//! Installs the package below a folder as `dpkg` does, runs the installed files, and removes it.
+//! Installs the Debian package below a folder as `dpkg` does, runs the installed files, and removes it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,39 +8,39 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use tempfile::TempDir;
 
-use super::output;
+use super::architecture::Build;
+use crate::tool::output;
 
-const BINARY: &str = "usr/bin/mongoshape";
+/// The binary's path in packages and in the image.
+pub(super) const BINARY: &str = "usr/bin/mongoshape";
 const CONFIGURATION: &str = "etc/mongoshape/mongoshape.toml";
-/// Where systemd, shells and `man` look.
-const BROUGHT: [&str; 9] = [
+/// Files of both packages, where systemd and shells look for them.
+pub(super) const FILES: [&str; 6] = [
     BINARY,
     CONFIGURATION,
     "usr/lib/systemd/system/mongoshape.service",
-    "usr/share/man/man1/mongoshape.1.gz",
-    "usr/share/man/man1/mongoshape-serve.1.gz",
     "usr/share/bash-completion/completions/mongoshape",
     "usr/share/zsh/vendor-completions/_mongoshape",
     "usr/share/fish/vendor_completions.d/mongoshape.fish",
+];
+const FILES_OF_DEBIAN: [&str; 3] = [
+    "usr/share/man/man1/mongoshape.1.gz",
+    "usr/share/man/man1/mongoshape-serve.1.gz",
     "usr/share/doc/mongoshape/copyright",
 ];
 
-pub(super) fn check(package: &Path) -> Result<()> {
+pub(super) fn check(package: &Path, build: &Build) -> Result<()> {
     let root = Root::new()?;
     root.dpkg(&["--install"], &package.display().to_string())?;
-    for file in BROUGHT {
-        ensure!(root.path(file).is_file(), "the package brings no /{file}");
+    for file in FILES.iter().chain(&FILES_OF_DEBIAN) {
+        ensure!(root.path(file).is_file(), "{} has no /{file}", package.display());
     }
-    let version = output(Command::new(root.path(BINARY)).arg("--version"))?;
-    ensure!(
-        String::from_utf8_lossy(&version).trim() == concat!("mongoshape ", env!("CARGO_PKG_VERSION")),
-        "what is installed is not this version"
-    );
-    root.takes_its_configuration()?;
-    println!(
-        "installed below a folder: {} files are where they belong, the binary runs and takes its configuration",
-        BROUGHT.len()
-    );
+    let installed = Build {
+        architecture: build.architecture,
+        binary: root.path(BINARY),
+    };
+    installed.check_version()?;
+    root.accepts_its_configuration(&installed)?;
 
     // An administrator's file survives until it is purged.
     fs::write(root.path(CONFIGURATION), "# changed\n")?;
@@ -51,7 +51,6 @@ pub(super) fn check(package: &Path) -> Result<()> {
     );
     root.dpkg(&["--purge"], "mongoshape")?;
     ensure!(!root.path(CONFIGURATION).exists(), "--purge left the configuration");
-    println!("removed and purged: nothing is left");
     Ok(())
 }
 
@@ -88,13 +87,18 @@ impl Root {
         let mut command = Command::new("dpkg");
         command.arg("--root").arg(self.0.path());
         command.arg("--log").arg(self.path("var/log/dpkg.log"));
-        command.args(["--force-not-root", "--force-depends", "--force-script-chrootless"]);
+        command.args([
+            "--force-not-root",
+            "--force-depends",
+            "--force-architecture",
+            "--force-script-chrootless",
+        ]);
         output(command.args(action).arg(subject))?;
         Ok(())
     }
 
-    fn takes_its_configuration(&self) -> Result<()> {
-        let mut check = Command::new(self.path(BINARY));
+    fn accepts_its_configuration(&self, installed: &Build) -> Result<()> {
+        let mut check = installed.command()?;
         check.arg("check").arg("--config").arg(self.path(CONFIGURATION));
         // Only whether it is read: there is no server.
         check.env("MONGOSHAPE_UPSTREAM_URI", "mongodb://127.0.0.1:1/");

@@ -1,0 +1,168 @@
+//! `release`: builds and checks the artefacts of a version, in `target/release-VERSION`:
+//!
+//! - for each architecture an archive, a Debian package and an RPM package, with a static binary;
+//! - an OCI image for all architectures;
+//! - the bill of materials, the notes of the version, and the checksums of all these files.
+//!
+//! Without `--dry-run`, it also creates the tag of the version. A workflow publishes the artefacts of a tag.
+
+mod architecture;
+mod archive;
+mod image;
+mod installed;
+mod notes;
+mod packages;
+mod repository;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use proto_tests::paths;
+
+use crate::tool::{Tool, output};
+use architecture::{Architecture, Build};
+
+/// The version of the workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const CYCLONEDX: Tool = Tool::new(
+    "cargo-cyclonedx",
+    "cargo install cargo-cyclonedx --locked --root target/tools",
+);
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Builds and checks the artefacts of this checkout, and creates no tag
+    #[arg(long)]
+    dry_run: bool,
+    /// Builds for these architectures only
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["x86_64", "aarch64"])]
+    architectures: Vec<Architecture>,
+}
+
+/// What all artefacts are made of.
+pub(super) struct Release {
+    /// The folder of the artefacts.
+    folder: PathBuf,
+    /// Completions, manual pages and the context of the image.
+    parts: PathBuf,
+    /// The time of the commit, in seconds since 1970. All artefacts have it, so equal commits give equal artefacts.
+    time: String,
+    revision: String,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let notes = notes::of_version(&repository::read("CHANGELOG.md")?, VERSION, options.dry_run)?;
+    if !options.dry_run {
+        repository::check_is_clean()?;
+        repository::check_is_new(VERSION)?;
+    }
+    let release = Release::new()?;
+    let builds = options
+        .architectures
+        .iter()
+        .map(|architecture| architecture.build(&release));
+    let builds: Vec<Build> = builds.collect::<Result<_>>()?;
+    let first = builds.first().context("no architecture")?;
+    release.describe(first)?;
+    for build in &builds {
+        archive::create(&release, build)?;
+        packages::create(&release, build)?;
+    }
+    image::create(&release, &builds)?;
+    release.create_bill_of_materials()?;
+    fs::write(release.artefact("notes.md"), notes)?;
+    release.create_checksums()?;
+    if !options.dry_run {
+        repository::tag(VERSION)?;
+    }
+    Ok(())
+}
+
+impl Release {
+    fn new() -> Result<Self> {
+        let folder = paths::target().join(format!("release-{VERSION}"));
+        let parts = paths::target().join("package");
+        for folder in [&folder, &parts] {
+            if folder.exists() {
+                fs::remove_dir_all(folder)?;
+            }
+            fs::create_dir_all(folder)?;
+        }
+        Ok(Self {
+            folder,
+            parts,
+            time: repository::git(&["log", "-1", "--format=%ct"])?,
+            revision: repository::git(&["rev-parse", "HEAD"])?,
+        })
+    }
+
+    /// The path of an artefact.
+    fn artefact(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Writes the completions and the manual pages, which the binary prints.
+    fn describe(&self, build: &Build) -> Result<()> {
+        let completions = self.parts.join("completions");
+        fs::create_dir_all(&completions)?;
+        // The names that shells look for.
+        for (shell, file) in [
+            ("bash", "mongoshape"),
+            ("zsh", "_mongoshape"),
+            ("fish", "mongoshape.fish"),
+        ] {
+            let text = output(build.command()?.args(["completions", shell]))?;
+            fs::write(completions.join(file), text)?;
+        }
+        output(build.command()?.arg("man").arg(self.parts.join("man")))?;
+        Ok(())
+    }
+
+    fn create_bill_of_materials(&self) -> Result<()> {
+        let arguments = [
+            "cyclonedx",
+            "--format",
+            "json",
+            "--describe",
+            "binaries",
+            "--target",
+            "all",
+        ];
+        let mut cyclonedx = Command::new(CYCLONEDX.program()?);
+        output(cyclonedx.args(arguments).env("SOURCE_DATE_EPOCH", &self.time))?;
+        let made = paths::workspace().join("mongoshape_bin.cdx.json");
+        fs::rename(&made, self.artefact(&format!("mongoshape-{VERSION}.cdx.json")))
+            .with_context(|| format!("cargo-cyclonedx has not written {}", made.display()))?;
+        Ok(())
+    }
+
+    /// Writes `SHA256SUMS`, which `sha256sum --check` reads.
+    fn create_checksums(&self) -> Result<()> {
+        let mut names: Vec<_> = fs::read_dir(&self.folder)?
+            .map(|entry| Ok(entry?.file_name()))
+            .collect::<Result<_>>()?;
+        names.sort();
+        let mut sum = Command::new("sha256sum");
+        let sums = output(sum.arg("--").args(&names).current_dir(&self.folder))?;
+        fs::write(self.artefact("SHA256SUMS"), sums)?;
+        for name in names {
+            report(&self.artefact(&name.to_string_lossy()))?;
+        }
+        Ok(())
+    }
+}
+
+fn report(artefact: &Path) -> Result<()> {
+    let size = artefact.metadata()?.len() / 1024;
+    ensure!(
+        size > 0 || artefact.extension().is_some_and(|kind| kind == "md"),
+        "{} is empty",
+        artefact.display()
+    );
+    println!("{} ({size} KiB)", artefact.display());
+    Ok(())
+}
