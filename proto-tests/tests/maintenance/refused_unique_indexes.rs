@@ -72,7 +72,9 @@ impl Fixture {
         for proxy in &self.proxies {
             let page = proxy.admin_get("/")?.body;
             // A page without rows has no table.
-            let table = page.split_once("<h2>Refused unique indexes</h2>").map_or("", |(_, table)| table);
+            let table = page
+                .split_once("<h2>Refused unique indexes</h2>")
+                .map_or("", |(_, table)| table);
             let (table, _) = table.split_once("</table>").unwrap_or((table, ""));
             for name in ["sparse_email", "plain_email", "buyer", "numbered"] {
                 let is_shown = table.contains(&format!(">{name}<"));

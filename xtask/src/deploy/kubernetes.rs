@@ -15,7 +15,7 @@ const KUBECTL: Tool = Tool::new(
 );
 const KUSTOMIZE: Tool = Tool::new(
     "kustomize",
-    "see https://kubectl.docs.kubernetes.io/installation/kustomize/",
+    "GOBIN=\"$PWD/target/tools/bin\" go install sigs.k8s.io/kustomize/kustomize/v5@v5.8.3",
 );
 const VALIDATE: Tool = Tool::new(
     "kubernetes-validate",

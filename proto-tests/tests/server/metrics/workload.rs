@@ -1,6 +1,6 @@
 //! A known workload, and every metric after it.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Binary, DateTime, Document, doc, spec::BinarySubtype};
 use proto_tests::raw::{Connection, document, request};
 use proto_tests::{Proxy, ProxyOptions, database_name, mongod};
@@ -84,6 +84,13 @@ impl Application {
     }
 
     fn rewritten(&mut self, command: Document) -> Result<Document> {
+        let (name, target) = command.iter().next().context("an empty command")?;
+        if name != "getMore"
+            && let Some(collection) = target.as_str()
+        {
+            let series = format!("shape_duration_seconds_count{{{}}}", self.namespace(collection));
+            self.expect(&series, 1.0);
+        }
         self.run(command, "rewritten", Asks::Mongod)
     }
 
