@@ -10,38 +10,47 @@ use crate::telemetry::admin::page::rows::{PageRows, ServerRow, UpstreamRow};
 const MANY_PIPELINES: f64 = 0.5;
 const FEW_READS: f64 = 100.0;
 
-/// Metrics that should be 0: the name of the events, the section with the details, and what to do.
-const COUNTED: [(&str, &str, &str, &str); 5] = [
-    (
-        REJECTED,
-        "Refused commands",
-        "refused",
-        "The application received an error. The section says what to do instead.",
-    ),
-    (
-        "mongoshape_observed_rejected_total",
-        "Commands that would be refused",
-        "refused",
-        "Nothing was refused yet: the shape is in observe mode. Change the application before you set `mode = \"rewrite\"`.",
-    ),
-    (
-        "mongoshape_refused_unique_indexes",
-        "Refused unique indexes",
-        "unique",
-        "Nothing keeps their values apart: see docs/refused-indexes.md.",
-    ),
-    (
-        LIMITS,
-        "Connections over a limit",
-        "limits",
-        "Correct the client that the log names, or raise the limit in `[listen]`.",
-    ),
-    (
-        "mongoshape_expiry_failures_total",
-        "Failed deletions of expired items",
-        "warnings",
-        "Expired items stay: usually the user of `upstream.uri` lacks a right.",
-    ),
+/// Events that should not occur.
+struct Unwanted {
+    metric: &'static str,
+    /// The name of the events.
+    name: &'static str,
+    /// The section with the details.
+    section: &'static str,
+    next: &'static str,
+}
+
+const UNWANTED: [Unwanted; 5] = [
+    Unwanted {
+        metric: REJECTED,
+        name: "Refused commands",
+        section: "refused",
+        next: "The application received an error. The section says what to do instead.",
+    },
+    Unwanted {
+        metric: "mongoshape_observed_rejected_total",
+        name: "Commands that would be refused",
+        section: "refused",
+        next: "Nothing was refused yet: the shape is in observe mode. Change the application before you set `mode = \"rewrite\"`.",
+    },
+    Unwanted {
+        metric: "mongoshape_refused_unique_indexes",
+        name: "Refused unique indexes",
+        section: "unique",
+        next: "Nothing keeps their values apart: see docs/refused-indexes.md.",
+    },
+    Unwanted {
+        metric: LIMITS,
+        name: "Connections over a limit",
+        section: "limits",
+        next: "Correct the client that the log names, or raise the limit in `[listen]`.",
+    },
+    Unwanted {
+        metric: "mongoshape_expiry_failures_total",
+        name: "Failed deletions of expired items",
+        section: "warnings",
+        next: "Expired items stay: usually the user of `upstream.uri` lacks a right.",
+    },
 ];
 
 /// The state. `ready`: the result of the readiness probe.
@@ -78,7 +87,13 @@ pub(in super::super) fn notices(span: &Span<'_>, contents: &PageContents<'_>) ->
     let servers = rows.upstream.iter().flat_map(|upstream| &upstream.servers);
     notices.extend(servers.filter_map(unreachable));
     let number = |name: &str| span.now.sum(name, &[]).filter(|number| *number > 0.0);
-    for (metric, name, section, next) in COUNTED {
+    for Unwanted {
+        metric,
+        name,
+        section,
+        next,
+    } in &UNWANTED
+    {
         let text = |number| format!("{name}: {}.", count(number));
         notices.extend(number(metric).map(|number| notice(Level::Warning, text(number), next).of(section)));
     }
