@@ -21,7 +21,7 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 const PATH: &str = "/v1/traces";
 
 /// Where traces are exported to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TraceExport {
     /// The address of the collector, without a path: `http://host:port`.
     pub endpoint: String,

@@ -84,9 +84,10 @@ fn fixed(running: &Config, read: &Config) -> Vec<&'static str> {
         ),
         ("admin.address", running.admin.address != read.admin.address),
         (
-            "log",
+            "log.filter, format",
             running.log.filter != read.log.filter || running.log.format != read.log.format,
         ),
+        ("traces", running.traces != read.traces),
     ];
     differ
         .into_iter()

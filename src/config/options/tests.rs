@@ -72,7 +72,7 @@ fn documented_options_equal_parsed_options() {
     // For an unknown field, the mistake lists the known ones.
     let text = "zzzzzzzzzzzz = 1\n[listen]\nzzzzzzzzzzzz = 1\n[listen.tls]\nzzzzzzzzzzzz = 1\n[[listen.member]]\nzzzzzzzzzzzz = 1\n\
                 [upstream]\nzzzzzzzzzzzz = 1\n[admin]\nzzzzzzzzzzzz = 1\n[admin.tls]\nzzzzzzzzzzzz = 1\n[log]\nzzzzzzzzzzzz = 1\n\
-                [[bucket]]\nzzzzzzzzzzzz = 1\n[[outlier]]\nzzzzzzzzzzzz = 1\n[outlier.extras]\nzzzzzzzzzzzz = 1\n";
+                [traces]\nzzzzzzzzzzzz = 1\n[[bucket]]\nzzzzzzzzzzzz = 1\n[[outlier]]\nzzzzzzzzzzzz = 1\n[outlier.extras]\nzzzzzzzzzzzz = 1\n";
     let errors = parse(text).unwrap_err();
     let mut read = BTreeSet::new();
     for error in &errors {

@@ -2,7 +2,8 @@ use super::*;
 use crate::config::{DefaultValue, Holds, OptionReference, reference};
 
 const SHAPES: &str = "[[bucket]]\nnamespace = \"shop.trades\"\nkey = \"customerId\"\n\
-    [[outlier]]\nnamespace = \"shop.sales\"\narray = \"buyers\"\nthreshold = 50\n";
+    [[outlier]]\nnamespace = \"shop.sales\"\narray = \"buyers\"\nthreshold = 50\n\
+    [traces]\nendpoint = \"http://a:4318\"\n";
 const ONE: &str = "[listen]\naddress = \"127.0.0.1:27018\"\npresent_as = \"replica-set\"\n";
 const MEMBERS: &str = "[[listen.member]]\naddress = \"127.0.0.1:27018\"\nupstream = \"db:27017\"\n";
 
@@ -20,6 +21,7 @@ fn another(option: &OptionReference) -> String {
         "advertise" | "upstream" => "other:1".to_owned(),
         "uri" => "mongodb://other".to_owned(),
         "filter" => "warn".to_owned(),
+        "endpoint" => "http://other:4318".to_owned(),
         "namespace" => "other.c".to_owned(),
         "token" => "0123456789abcdef".to_owned(),
         "threshold" => "51".to_owned(),
