@@ -228,7 +228,7 @@ fn reload_names_options_that_need_a_restart() -> Result<()> {
         ),
         ("upstream.uri", good.replace("mongodb://", "mongodb://127.0.0.2:1,")),
         ("admin.address", good.replace(&admin, "127.0.0.1:1")),
-        ("\"log\"", good.replace("\"info\"", "\"debug\"")),
+        ("log.filter", good.replace("\"info\"", "\"debug\"")),
     ];
     for (number, (option, file)) in (1..).zip(cases) {
         ensure!(file != good, "{option}: the file is the same");
