@@ -17,6 +17,7 @@ mod page;
 mod picture;
 mod pymongo;
 mod release;
+mod session;
 mod tool;
 
 use std::process::ExitCode;
@@ -65,6 +66,8 @@ enum Command {
     Pymongo(pymongo::Options),
     /// Builds and checks the artefacts of a version: archives, packages and an image for two architectures
     Release(release::Options),
+    /// Records a session on a terminal, directly and through mongoshape, as a picture for the README
+    Session(picture::PictureOptions),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Page(options) => page::run(&options),
         Command::Pymongo(options) => pymongo::run(&options),
         Command::Release(options) => release::run(&options),
+        Command::Session(options) => session::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,10 @@ use proto_tests::paths;
 /// so that `cargo clean` removes it.
 const FOLDERS: [&str; 2] = ["tools/bin", "tools/venv/bin"];
 
+/// Installs the packages from `PyPI` that xtask uses.
+pub(crate) const PYTHON_REQUIREMENTS: &str =
+    "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install --requirement xtask/requirements.txt";
+
 #[derive(Debug)]
 pub(crate) struct Tool {
     pub(crate) name: &'static str,

@@ -8,13 +8,10 @@ use clap::ValueEnum;
 use proto_tests::{cargo, paths};
 
 use super::{Release, VERSION};
-use crate::tool::{Tool, output};
+use crate::tool::{PYTHON_REQUIREMENTS, Tool, output};
 
 /// Links static binaries with musl for both architectures, and compiles C code for them.
-const ZIGBUILD: Tool = Tool::new(
-    "cargo-zigbuild",
-    "python3 -m venv target/tools/venv && target/tools/venv/bin/pip install --requirement xtask/requirements.txt",
-);
+const ZIGBUILD: Tool = Tool::new("cargo-zigbuild", PYTHON_REQUIREMENTS);
 const EMULATOR: &str = "apt-get install qemu-user-static";
 const QEMU_X86_64: Tool = Tool::new("qemu-x86_64-static", EMULATOR);
 const QEMU_AARCH64: Tool = Tool::new("qemu-aarch64-static", EMULATOR);
