@@ -50,11 +50,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "repeats these tests with another mongod",
     ),
     ("CONTRIBUTING.md", "cargo xtask measures", "run by hand"),
-    (
-        "CONTRIBUTING.md",
-        "cargo xtask session",
-        "takes a picture; run by hand",
-    ),
+    ("CONTRIBUTING.md", "cargo xtask session", "takes a picture; run by hand"),
     ("deploy/README.md", "cargo xtask deploy", "CI runs it"),
     (
         "deploy/README.md",
