@@ -137,6 +137,15 @@ impl Release {
         let made = paths::workspace().join("mongoshape_bin.cdx.json");
         fs::rename(&made, self.artefact(&format!("mongoshape-{VERSION}.cdx.json")))
             .with_context(|| format!("cargo-cyclonedx has not written {}", made.display()))?;
+        // It describes the other packages of the workspace, too.
+        for package in ["fuzz", "proto-tests", "xtask"] {
+            for entry in fs::read_dir(paths::workspace().join(package))? {
+                let path = entry?.path();
+                if path.to_string_lossy().ends_with(".cdx.json") {
+                    fs::remove_file(path)?;
+                }
+            }
+        }
         Ok(())
     }
 

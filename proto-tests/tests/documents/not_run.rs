@@ -63,10 +63,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "python3 -m venv",
         "installs tools of `cargo xtask deploy`",
     ),
+    ("deploy/README.md", "rustup target add", "installs on the machine"),
     (
         "deploy/README.md",
-        "apt-get install --no-install-recommends buildah",
-        "installs on the machine",
+        "cargo install cargo-cyclonedx",
+        "installs tools of `cargo xtask release`",
     ),
     (
         "deploy/helm/mongoshape/README.md",
