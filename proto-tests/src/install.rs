@@ -19,7 +19,7 @@ use crate::{commands, paths};
 
 pub use compiled::{go, go_bulk_write, go_shop, java, rust, spring};
 pub use examples::{go_example, node_example, python_example, spring_example};
-pub use node::{Node, node};
+pub use node::{Node, install_packages, node};
 
 /// Where the programs are.
 pub static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("drivers"));

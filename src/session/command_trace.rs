@@ -90,6 +90,11 @@ impl CommandTrace {
         }
     }
 
+    /// Whether the command has a span.
+    pub(super) fn is_sampled(&self) -> bool {
+        self.span.is_some()
+    }
+
     /// Begins a statement. It is pending until its reply is read.
     pub(super) fn begin_statement(&mut self, request_id: i32, statement: &RawDocument) {
         self.statements = self.statements.saturating_add(1);

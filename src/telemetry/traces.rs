@@ -31,11 +31,6 @@ pub struct TraceExport {
     pub service_name: String,
 }
 
-impl TraceExport {
-    /// The default share of commands.
-    pub const SAMPLED: f64 = 0.01;
-}
-
 /// The export of traces.
 #[derive(Debug)]
 pub struct Traces(SdkTracerProvider);

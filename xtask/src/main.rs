@@ -1,13 +1,12 @@
 //! `cargo xtask`: the project's own commands.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program prints")]
 
+mod applications;
 mod bench;
 mod dashboard;
 mod demo;
 mod deploy;
 mod drivers;
-mod examples;
-mod frameworks;
 mod load;
 mod matrix;
 mod measures;
@@ -47,10 +46,10 @@ enum Command {
     /// Compares what the drivers of all languages see through mongoshape with what they see without it
     Drivers(drivers::Options),
     /// Runs the applications of examples/ on mongod and through mongoshape, and compares their answers
-    Examples(examples::Options),
+    Examples(applications::Options),
     /// Runs unchanged applications on Mongoose, Beanie, Spring Data and Go's driver, without mongoshape and
     /// through it, and compares
-    Frameworks(frameworks::Options),
+    Frameworks(applications::Options),
     /// Runs the tests that compare with a plain collection against several versions of mongod
     Matrix(matrix::Options),
     /// Prints sizes, names and comments of the sources
@@ -77,8 +76,8 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&command),
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
-        Command::Examples(options) => examples::run(&options),
-        Command::Frameworks(options) => frameworks::run(&options),
+        Command::Examples(options) => applications::run(applications::EXAMPLES, &options),
+        Command::Frameworks(options) => applications::run(applications::SHOPS, &options),
         Command::Matrix(options) => matrix::run(&options),
         Command::Measures(options) => measures::run(&options),
         Command::Mongod(options) => mongod::run(&options),

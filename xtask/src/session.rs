@@ -1,6 +1,7 @@
 //! `cargo xtask session`: an unchanged application on mongod and through mongoshape, as a picture of a terminal.
 //!
-//! The outputs are those of the commands. The shown commands name ports 27017 and 27018; the servers listen on free ones.
+//! The outputs are those of the commands. The shown commands name the ports 27017 and 27018. The servers listen on
+//! free ports.
 
 use std::fs;
 use std::io::Write as _;

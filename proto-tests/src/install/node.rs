@@ -70,18 +70,7 @@ impl Node {
 
     /// Installs the packages of the lock file in this folder.
     pub(super) fn install(&self, folder: &Path) -> Result<()> {
-        let mut npm = self.npm();
-        npm.args([
-            "ci",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            "--loglevel",
-            "error",
-        ])
-        .arg("--prefix")
-        .arg(folder);
-        commands::run(&mut npm, "npm has to reach its registry").map(drop)
+        install_packages(self.npm(), folder)
     }
 
     fn npm(&self) -> Command {
@@ -139,4 +128,25 @@ fn version() -> Option<(u32, u32)> {
     let version = String::from_utf8(output.stdout).ok()?;
     let mut numbers = version.strip_prefix('v')?.split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Has npm install the packages of the lock file in a folder.
+///
+/// # Errors
+/// If npm fails.
+pub fn install_packages(mut npm: Command, folder: &Path) -> Result<()> {
+    npm.args([
+        "ci",
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        "--loglevel",
+        "error",
+    ]);
+    npm.arg("--prefix").arg(folder);
+    commands::run(
+        &mut npm,
+        "it wants Node.js 18 or later with npm, which has to reach its registry",
+    )
+    .map(drop)
 }

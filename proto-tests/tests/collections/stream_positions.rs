@@ -1,5 +1,5 @@
-//! Positions, stages and descriptions of change streams, compared with those of a plain collection. The random commands are in
-//! the differential tests.
+//! Positions, stages and descriptions of change streams, compared with those of a plain collection. The random
+//! commands are in the differential tests.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};

@@ -201,7 +201,7 @@ fn commands_and_their_statements_are_spans() -> Result<()> {
         doc! { "find": "other", "filter": {}, "comment": { "traceparent": &parent } },
         doc! { "mapReduce": "items", "map": "", "reduce": "", "out": "o" },
     ])?;
-    // A stopping proxy exports what is queued.
+    // The proxy exports all spans before it ends.
     traced.proxy.stop()?;
     let spans = collector.spans()?;
 

@@ -42,12 +42,15 @@ pub(super) struct CommandTimer {
 }
 
 impl Session<'_> {
-    /// The trace of a command, if commands are traced. Handshakes are not.
+    /// The trace of a command, if it is sampled or may be logged as slow. Handshakes have none.
     pub(super) fn trace(&mut self, head: &CommandHeader<'_>) -> Option<Box<CommandTrace>> {
         let tracer = self.shared.tracer.as_ref();
-        let is_traced = tracer.is_some() || self.settings.load().limits.slow_command.is_some();
-        (is_traced && !head.command.is_handshake())
-            .then(|| Box::new(CommandTrace::begin(tracer, head, self.upstream.address())))
+        let may_be_logged = self.settings.load().limits.slow_command.is_some();
+        if (tracer.is_none() && !may_be_logged) || head.command.is_handshake() {
+            return None;
+        }
+        let trace = CommandTrace::begin(tracer, head, self.upstream.address());
+        (may_be_logged || trace.is_sampled()).then(|| Box::new(trace))
     }
 
     /// Begins a command of the client, in whichever kind of message it came. Starts its timer, and forgets

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
-use proto_tests::{commands, paths};
+use proto_tests::{commands, install, paths};
 use serde_json::Value;
 
 /// What the page consists of, below `xtask/dashboard`.
@@ -63,18 +63,7 @@ fn install(sources: &Path, folder: &Path) -> Result<()> {
         fs::copy(sources.join(file), folder.join(file))?;
     }
     println!("npm installs Grafana's components: some minutes");
-    let mut npm = Command::new("npm");
-    npm.args([
-        "ci",
-        "--no-audit",
-        "--no-fund",
-        "--ignore-scripts",
-        "--loglevel",
-        "error",
-    ]);
-    npm.arg("--prefix").arg(folder);
-    let remedy = "it wants Node.js 18 or later with npm, and npm has to reach its registry";
-    commands::run(&mut npm, remedy)?;
+    install::install_packages(Command::new("npm"), folder)?;
     Ok(fs::write(folder.join(INSTALLED), lock)?)
 }
 

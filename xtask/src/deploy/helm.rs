@@ -1,5 +1,5 @@
 //! The Helm chart: linted, packaged, and rendered with several sets of values, also as a part of an application's
-//! chart. What it renders must be what Kustomize renders of the overlays.
+//! chart. Its objects must equal those that Kustomize renders from the overlays.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -34,7 +34,7 @@ pub(super) fn create(release: &Release, build: &Build) -> Result<()> {
     }
     let archive = release.artefact(&format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
-    // The same bytes for the same files, whenever and whoever packs them.
+    // Equal files give equal bytes, independent of the user and the time.
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
     tar.arg(format!("--mtime=@{}", release.time));
     tar.args(["--use-compress-program=gzip --no-name", "--create", "--file"]);
@@ -52,13 +52,7 @@ fn copy(file: &Path, folder: &Path, mode: u32) -> Result<()> {
 /// Unpacks it and starts the binary.
 fn check(archive: &Path, name: &str, build: &Build) -> Result<()> {
     let root = TempDir::with_prefix("mongoshape-archive-")?;
-    let mut tar = Command::new("tar");
-    output(
-        tar.args(["--extract", "--file"])
-            .arg(archive)
-            .arg("--directory")
-            .arg(root.path()),
-    )?;
+    unpack(archive, root.path())?;
     let unpacked = Build {
         architecture: build.architecture,
         binary: root.path().join(name).join("mongoshape"),
@@ -70,4 +64,11 @@ fn check(archive: &Path, name: &str, build: &Build) -> Result<()> {
         archive.display()
     );
     Ok(())
+}
+
+/// Unpacks an archive of `tar` into a folder.
+pub(super) fn unpack(archive: &Path, folder: &Path) -> Result<()> {
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--file"]).arg(archive);
+    output(tar.arg("--directory").arg(folder)).map(drop)
 }

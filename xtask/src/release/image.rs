@@ -9,6 +9,7 @@ use proto_tests::paths;
 use tempfile::TempDir;
 
 use super::architecture::Build;
+use super::archive::unpack;
 use super::installed::BINARY;
 use super::{Release, VERSION};
 use crate::tool::{Tool, output};
@@ -61,13 +62,7 @@ fn check(image: &Path, build: &Build) -> Result<()> {
     for layer in manifest["layers"].as_array().context("an image without layers")? {
         let digest = layer["digest"].as_str().context("a layer without a digest")?;
         let file = parts.join(digest.trim_start_matches("sha256:"));
-        let mut tar = Command::new("tar");
-        output(
-            tar.args(["--extract", "--file"])
-                .arg(file)
-                .arg("--directory")
-                .arg(root.path()),
-        )?;
+        unpack(&file, root.path())?;
     }
     let unpacked = Build {
         architecture: build.architecture,

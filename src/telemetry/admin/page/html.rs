@@ -129,6 +129,10 @@ pub(super) enum Width {
     Whole,
 }
 
+/// A heading above several columns: its text, and their number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupHeading(pub(super) &'static str, pub(super) usize);
+
 /// A table with a heading.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
@@ -138,9 +142,9 @@ pub(super) struct Table {
     /// An explanation of the numbers.
     pub(super) note: String,
     /// Headings of several columns each, with the number of columns.
-    pub(super) groups: &'static [(&'static str, usize)],
-    /// The columns' headings, between bars.
-    pub(super) head: &'static str,
+    pub(super) groups: &'static [GroupHeading],
+    /// The columns' headings.
+    pub(super) head: &'static [&'static str],
     /// The first cell of a row is its name.
     pub(super) rows: Vec<Vec<Cell>>,
 }
@@ -177,7 +181,7 @@ impl Table {
     fn write_head(&self, html: &mut String) {
         if !self.groups.is_empty() {
             html.push_str("<tr class=\"groups\">");
-            for (name, columns) in self.groups {
+            for GroupHeading(name, columns) in self.groups {
                 let (open, close) = if name.is_empty() {
                     ("td", "td")
                 } else {
@@ -189,7 +193,7 @@ impl Table {
         }
         html.push_str("<tr>");
         let first = self.rows.first().map(Vec::as_slice).unwrap_or_default();
-        for (place, name) in self.head.split('|').enumerate() {
+        for (place, name) in self.head.iter().enumerate() {
             let class = first.get(place).map_or("", Cell::class);
             let _ = write!(html, "<th scope=\"col\"{class}>{}</th>", escape(name));
         }
@@ -348,8 +352,8 @@ mod tests {
             title: "<t>",
             width: Width::Half,
             note: "<n> `<m>`".to_owned(),
-            groups: &[("<g>", 3)],
-            head: "<h>",
+            groups: &[GroupHeading("<g>", 3)],
+            head: &["<h>"],
             rows: vec![vec![
                 Cell::code("<c>"),
                 Cell::text("<x>"),

@@ -16,7 +16,7 @@ pub(super) fn conversions(rows: &[ConversionRow]) -> Table {
                the command has ended: run it again (docs/converting.md)."
             .to_owned(),
         groups: &[],
-        head: "Collection|Direction|Phase||Done|Behind|Left|Write delay|Last comparison|Recorded (UTC)",
+        head: &["Collection", "Direction", "Phase", "", "Done", "Behind", "Left", "Write delay", "Last comparison", "Recorded (UTC)"],
         rows: rows.iter().map(row).collect(),
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn refused_kinds(kinds: &[RefusalRow]) -> Table {
                command was executed, and would be refused."
             .to_owned(),
         groups: &[],
-        head: "Namespace|Command|Number|Result|What was refused|What to do instead",
+        head: &["Namespace", "Command", "Number", "Result", "What was refused", "What to do instead"],
         rows: kinds.iter().map(row).collect(),
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn refused_unique_indexes(indexes: &[UniqueIndexRow]) -> Table {
                ends its entry. Alternatives are in docs/refused-indexes.md."
             .to_owned(),
         groups: &[],
-        head: "Namespace|Index|Key|Error|Last refusal (UTC)",
+        head: &["Namespace", "Index", "Key", "Error", "Last refusal (UTC)"],
         rows: indexes.iter().map(row).collect(),
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn limits(span: &Span<'_>) -> Table {
                (docs/configuration.md)."
             .to_owned(),
         groups: &[],
-        head: "Limit|Since the start",
+        head: &["Limit", "Since the start"],
         rows: rows.collect(),
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn warnings(recent: &[Entry]) -> Table {
         width: Width::Whole,
         note: "From the log, the newest first. docs/troubleshooting.md lists causes.".to_owned(),
         groups: &[],
-        head: "Last (UTC)|Level|Times|Message",
+        head: &["Last (UTC)", "Level", "Times", "Message"],
         rows: recent.iter().map(row).collect(),
     }
 }

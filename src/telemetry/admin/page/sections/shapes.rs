@@ -1,7 +1,7 @@
 //! The sections on storage: bucket and outlier shapes, inserts, and the fill of pages.
 
 use super::{READS, REJECTED, Span};
-use crate::telemetry::admin::page::html::{self, Cell, Table, Width};
+use crate::telemetry::admin::page::html::{self, Cell, GroupHeading, Table, Width};
 use crate::telemetry::admin::page::rows::ShapeRow;
 use crate::telemetry::admin::page::snapshot::as_float;
 
@@ -51,8 +51,8 @@ pub(super) fn buckets(span: &Span<'_>, shapes: &[ShapeRow]) -> Table {
         note: "`page` is the fastest access path and `pipeline` the slowest; `explain` shows that of a query. In observe mode, the counts are \
                of what the shape would do."
             .to_owned(),
-        groups: &[("", 5), ("Reads by access path, since the start", 5), ("", 1), ("Rewritten commands, last minute", 4)],
-        head: "Namespace|Mode|Key|Stored as|Items inserted|page|index|stream|pipeline|change stream|Refused|Rate|p50|p95|p99",
+        groups: &[GroupHeading("", 5), GroupHeading("Reads by access path, since the start", 5), GroupHeading("", 1), GroupHeading("Rewritten commands, last minute", 4)],
+        head: &["Namespace", "Mode", "Key", "Stored as", "Items inserted", "page", "index", "stream", "pipeline", "change stream", "Refused", "Rate", "p50", "p95", "p99"],
         rows: of_pattern(shapes, "bucket").map(row).collect(),
     }
 }
@@ -79,8 +79,25 @@ pub(super) fn outliers(span: &Span<'_>, shapes: &[ShapeRow]) -> Table {
         width: Width::Whole,
         note: "Commands on documents without extras are relayed. If most replies are merged, the threshold is too low."
             .to_owned(),
-        groups: &[("", 4), ("Since the start", 4), ("Rewritten commands, last minute", 4)],
-        head: "Namespace|Mode|Array|Stored as|Spills|Merged replies|Pipelines|Refused|Rate|p50|p95|p99",
+        groups: &[
+            GroupHeading("", 4),
+            GroupHeading("Since the start", 4),
+            GroupHeading("Rewritten commands, last minute", 4),
+        ],
+        head: &[
+            "Namespace",
+            "Mode",
+            "Array",
+            "Stored as",
+            "Spills",
+            "Merged replies",
+            "Pipelines",
+            "Refused",
+            "Rate",
+            "p50",
+            "p95",
+            "p99",
+        ],
         rows: of_pattern(shapes, "outlier").map(row).collect(),
     }
 }
@@ -130,7 +147,7 @@ pub(super) fn fill(span: &Span<'_>) -> Table {
         width: Width::Half,
         note: "If most are below `max_items`, `max_bytes` closes the pages: raise it.".to_owned(),
         groups: &[],
-        head: "Items|Pages|Share|",
+        head: &["Items", "Pages", "Share", ""],
         rows,
     }
 }
@@ -177,7 +194,7 @@ pub(super) fn pages(span: &Span<'_>, shapes: &[ShapeRow]) -> Table {
         width: Width::Half,
         note: "Of all bucket shapes.".to_owned(),
         groups: &[],
-        head: "What|Rate|Since the start|Meaning",
+        head: &["What", "Rate", "Since the start", "Meaning"],
         rows: there.map(row).collect(),
     }
 }

@@ -1,7 +1,7 @@
 //! The section on traffic: latencies and commands.
 
 use super::{COMMANDS, DURATION, OVERHEAD, Span, selector};
-use crate::telemetry::admin::page::html::{Cell, Table, Width};
+use crate::telemetry::admin::page::html::{Cell, GroupHeading, Table, Width};
 use crate::telemetry::admin::page::snapshot::{Labels, as_float};
 
 const UPSTREAM: &str = "mongoshape_upstream_duration_seconds";
@@ -35,8 +35,12 @@ pub(super) fn latencies(span: &Span<'_>) -> Table {
         title: "Latencies",
         width: Width::Half,
         note: "Estimates within the bounds of the histograms.".to_owned(),
-        groups: &[("", 1), ("Last minute", 4), ("Since the start", 4)],
-        head: "Commands|Rate|p50|p95|p99|p50|p99|Mean|Number",
+        groups: &[
+            GroupHeading("", 1),
+            GroupHeading("Last minute", 4),
+            GroupHeading("Since the start", 4),
+        ],
+        head: &["Commands", "Rate", "p50", "p95", "p99", "p50", "p99", "Mean", "Number"],
         rows,
     }
 }
@@ -67,8 +71,8 @@ pub(super) fn commands(span: &Span<'_>) -> Table {
         note: "Relayed commands are on plain collections, rewritten ones on shaped collections. Failed: a connection was closed; the log has \
                the reason."
             .to_owned(),
-        groups: &[("", 1), ("Last minute", 1), ("Since the start", 4)],
-        head: "Command|Rate|Relayed|Rewritten|Rejected|Failed",
+        groups: &[GroupHeading("", 1), GroupHeading("Last minute", 1), GroupHeading("Since the start", 4)],
+        head: &["Command", "Rate", "Relayed", "Rewritten", "Rejected", "Failed"],
         rows,
     }
 }
