@@ -4,6 +4,7 @@
 //! elements, the flag, and the control of its *extras*, which are in *pages* of another collection. See
 //! [`layout`] and `docs/decisions/0017-the-base-document-determines-the-array.md`.
 
+pub mod add_to_set;
 pub mod classify;
 pub mod enclosed;
 pub mod index;

@@ -2,6 +2,7 @@
 //! the array is passed on. Any other is planned by `pattern::outlier`. See
 //! `docs/decisions/0017-the-base-document-determines-the-array.md`.
 
+mod add_to_set;
 mod base_document;
 mod collation_check;
 mod collection;

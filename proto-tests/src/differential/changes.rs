@@ -252,6 +252,9 @@ impl Generator {
                 "$push",
                 bson!({ "$each": [{ "x": self.between(0, 5) }], "$sort": { "x": 1 }, "$slice": -3 }),
             ),
+            UpdateOperator::AddToSet | UpdateOperator::AddEachToSet if is_about_outlier => {
+                ("$addToSet", self.added_to_set())
+            }
             UpdateOperator::AddToSet => ("$addToSet", bson!(number)),
             UpdateOperator::AddEachToSet => ("$addToSet", bson!({ "$each": [number, 1, number] })),
             UpdateOperator::Pull => ("$pull", self.scalar()),

@@ -1,5 +1,6 @@
 //! The outlier pattern: its examples, and random operations beside a plain collection.
 
+mod add_to_set;
 mod batches;
 mod budget;
 mod collations;

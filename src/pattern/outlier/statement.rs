@@ -70,14 +70,34 @@ pub fn outlier_with_room(shape: &OutlierShape, filter: &RawDocument, count: u32)
     Some(with_conditions(filter, &conditions))
 }
 
-/// Whether operators only append to the array. mongod detects conflicts of operators only on the same
-/// path, so other operators on the array exclude this.
+/// The operator that appends to the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Append {
+    /// `$push`.
+    Always,
+    /// `$addToSet`: a value is appended unless the array contains it.
+    ToSet,
+}
+
+impl Append {
+    /// The operator's name.
+    #[must_use]
+    pub fn operator(self) -> &'static str {
+        match self {
+            Self::Always => "$push",
+            Self::ToSet => "$addToSet",
+        }
+    }
+}
+
+/// Whether operators change the array only by appending to it with this operator. mongod detects conflicts of
+/// operators only on the same path, so other operators on the array exclude this.
 #[must_use]
-pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
+pub fn appends_only(shape: &OutlierShape, append: Append, operators: &RawDocument) -> bool {
     let mut others = RawDocumentBuf::new();
     for (operator, paths) in operators.iter().flatten() {
         match paths {
-            RawBsonRef::Document(paths) if operator.as_str() == "$push" => {
+            RawBsonRef::Document(paths) if operator.as_str() == append.operator() => {
                 let mut rest = RawDocumentBuf::new();
                 for (path, value) in paths
                     .iter()
@@ -94,10 +114,10 @@ pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
     UpdateEffect::of(shape, RawBsonRef::Document(&others)) == UpdateEffect::LeavesArray
 }
 
-/// The elements that operators push to the end of the array.
+/// The values that this operator appends to the array.
 #[must_use]
-pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayBuf> {
-    let value = get(get(operators, "$push")?.as_document()?, shape.array())?;
+pub fn appended(shape: &OutlierShape, append: Append, operators: &RawDocument) -> Option<RawArrayBuf> {
+    let value = get(get(operators, append.operator())?.as_document()?, shape.array())?;
     match value.as_document().and_then(|modifiers| get(modifiers, "$each")) {
         Some(RawBsonRef::Array(each)) => Some(each.to_owned()),
         Some(_) => None,
@@ -117,22 +137,22 @@ pub(super) fn with_conditions(filter: &RawDocument, conditions: &RawDocument) ->
     all
 }
 
-/// The client's operators with pushes to the array redirected to the tail.
+/// The client's operators, of which this one appends to the tail instead of the array.
 #[must_use]
-pub fn into_tail(shape: &OutlierShape, operators: &RawDocument) -> RawDocumentBuf {
+pub fn into_tail(shape: &OutlierShape, append: Append, operators: &RawDocument) -> RawDocumentBuf {
     let mut changed = RawDocumentBuf::new();
     for (operator, paths) in operators.iter().flatten() {
         match paths {
-            RawBsonRef::Document(paths) if operator.as_str() == "$push" => {
-                let mut pushed = RawDocumentBuf::new();
+            RawBsonRef::Document(paths) if operator.as_str() == append.operator() => {
+                let mut redirected = RawDocumentBuf::new();
                 for (path, value) in paths.iter().flatten() {
                     if path.as_str() == shape.array() {
-                        put(&mut pushed, &tail(shape), value);
+                        put(&mut redirected, &tail(shape), value);
                     } else {
-                        pushed.append(path, value);
+                        redirected.append(path, value);
                     }
                 }
-                changed.append(operator, &pushed);
+                changed.append(operator, &redirected);
             }
             paths => changed.append(operator, paths),
         }
@@ -245,7 +265,11 @@ mod tests {
     #[test]
     fn update_with_other_operators_is_not_a_plain_push() {
         let check = |operators: RawDocumentBuf, expected| {
-            assert_eq!(push_only(&sample(), &operators), expected, "{operators:?}");
+            assert_eq!(
+                appends_only(&sample(), Append::Always, &operators),
+                expected,
+                "{operators:?}"
+            );
         };
         check(rawdoc! { "$push": { "buyers": 1 } }, true);
         check(

@@ -11,7 +11,9 @@ use super::update::{At, OutlierUpdate};
 use crate::command::document::single;
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::classify::Growth;
-use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier, outlier_with_room, typical};
+use crate::pattern::outlier::statement::{
+    Append, appended, appends_only, flagging, into_tail, outlier, outlier_with_room, typical,
+};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -23,13 +25,15 @@ const MAX_LEFT_BYTES: usize = 4096;
 /// not depend on the array.
 #[derive(Clone, Copy)]
 pub(super) struct Push<'a> {
-    statement: &'a OutlierUpdate<'a, 'a>,
-    operators: &'a RawDocument,
+    pub(super) statement: &'a OutlierUpdate<'a, 'a>,
+    pub(super) operators: &'a RawDocument,
+    /// The one of the operators that appends to the array.
+    pub(super) append: Append,
     /// Elements that it appends.
-    count: u32,
+    pub(super) count: u32,
     /// The statement's filter, with the document's `_id`.
-    filter: &'a RawDocument,
-    id: RawBsonRef<'a>,
+    pub(super) filter: &'a RawDocument,
+    pub(super) id: RawBsonRef<'a>,
 }
 
 impl<'a> Push<'a> {
@@ -43,10 +47,12 @@ impl<'a> Push<'a> {
         let (Growth::By(count), RawBsonRef::Document(operators)) = (statement.growth, statement.of.change) else {
             return None;
         };
-        let is_push = statement::push_only(run.shape, operators) && !run.depends(Some(filter));
+        let append = Append::Always;
+        let is_push = appends_only(run.shape, append, operators) && !run.depends(Some(filter));
         is_push.then_some(Self {
             statement,
             operators,
+            append,
             count,
             filter,
             id,
@@ -60,20 +66,32 @@ impl<'a> Push<'a> {
         let Some(generation) = run.context.settings.known_outliers.get(&place) else {
             return Ok(None);
         };
-        if let Some(result) = self.into_space(run).await? {
-            return Ok(Some(At::done(result)));
-        }
-        let result = self.to_tail(run, generation).await?;
+        let result = self.append(run, generation).await?;
         if result.is_none() {
             run.context.settings.known_outliers.forget(&place);
         }
+        Ok(result)
+    }
+
+    /// Pushes to a document that is an outlier. `None`: it does not match the filter, or is not an outlier.
+    /// `generation`: the expected one.
+    pub(super) async fn append(
+        self,
+        run: &mut OutlierCommand<'_>,
+        generation: ObjectId,
+    ) -> Result<Option<At>, RunError> {
+        let result = match self.into_space(run).await? {
+            Some(result) => Some(result),
+            None => self.to_tail(run, generation).await?,
+        };
         Ok(result.map(At::done))
     }
 
     /// Pushes a few bytes to a tail that has space for them, and leaves them there. `None`: it has no space,
     /// or the document is not an outlier.
     async fn into_space(self, run: &mut OutlierCommand<'_>) -> Result<Option<OutlierWriteResult>, RunError> {
-        let bytes = statement::pushed(run.shape, self.operators).map_or(usize::MAX, |pushed| pushed.as_bytes().len());
+        let appended = appended(run.shape, self.append, self.operators);
+        let bytes = appended.map_or(usize::MAX, |appended| appended.as_bytes().len());
         // Another client cannot spill the tail of an open transaction, and waits for its lock.
         if bytes > MAX_LEFT_BYTES || run.context.head.in_transaction() {
             return Ok(None);
@@ -81,7 +99,7 @@ impl<'a> Push<'a> {
         let Some(filter) = outlier_with_room(run.shape, self.filter, self.count) else {
             return Ok(None);
         };
-        let change = into_tail(run.shape, self.operators);
+        let change = into_tail(run.shape, self.append, self.operators);
         let element = self
             .statement
             .element(&filter, RawBsonRef::Document(&change), false, false);
@@ -121,7 +139,7 @@ impl<'a> Push<'a> {
     }
 
     /// Makes a full document that matches the filter an outlier.
-    async fn make_outlier(self, run: &mut OutlierCommand<'_>, generation: ObjectId) -> Result<(), RunError> {
+    pub(super) async fn make_outlier(self, run: &mut OutlierCommand<'_>, generation: ObjectId) -> Result<(), RunError> {
         let Some(flagging) = flagging(run.shape, self.id, self.count, generation) else {
             return Ok(());
         };
@@ -141,7 +159,7 @@ impl<'a> Push<'a> {
         run: &mut OutlierCommand<'_>,
         generation: ObjectId,
     ) -> Result<Option<OutlierWriteResult>, RunError> {
-        let change = into_tail(run.shape, self.operators);
+        let change = into_tail(run.shape, self.append, self.operators);
         let change = RawBsonRef::Document(&change);
         let element = self
             .statement

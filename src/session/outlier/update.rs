@@ -1,7 +1,7 @@
 //! `update`. Passed on if it does not touch the array. Otherwise documents are changed one by one:
 //!
 //! - An inline document with room is changed by the client's own statement, several of them by one command.
-//! - A push to an outlier goes to its tail.
+//! - A push to an outlier goes to its tail, as does an `$addToSet` of values that it does not contain.
 //! - Any other change of an outlier is evaluated by mongod on a copy. The result replaces the base document
 //!   if it has not changed in the meantime.
 
@@ -10,6 +10,7 @@ mod inline_documents;
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::add_to_set::SetAddition;
 use super::command::OutlierCommand;
 use super::id_cursor::IdCursor;
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
@@ -131,7 +132,7 @@ impl<'a> OutlierUpdate<'_, 'a> {
         .await
     }
 
-    fn selector(&self) -> DocumentSelector<'a> {
+    pub(super) fn selector(&self) -> DocumentSelector<'a> {
         DocumentSelector {
             filter: Some(self.of.filter),
             sort: self.of.order(),
@@ -391,7 +392,19 @@ async fn at(
     {
         return Ok(at);
     }
+    let addition = SetAddition::of(run, statement, filter, id);
+    if let Some(addition) = &addition
+        && addition.is_to_known_outlier(run)
+        && let Some(at) = addition.run(run).await?
+    {
+        return Ok(at);
+    }
     if let Some(at) = statement.on_inline_with_room(run, filter).await? {
+        return Ok(at);
+    }
+    if let Some(addition) = &addition
+        && let Some(at) = addition.run(run).await?
+    {
         return Ok(at);
     }
     if let Some(push) = push

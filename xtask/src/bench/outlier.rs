@@ -138,9 +138,10 @@ fn measure(variants: &Variants, books: &mut Books, part: Part, options: &Options
 impl Turn {
     /// The label of this turn: the number that differs between the turns of a part.
     fn label(self, part: Part) -> String {
-        match part {
-            Part::PushOutlier => self.buyers.to_string(),
-            _ => self.connections.to_string(),
+        if part.is_of_lengths() {
+            self.buyers.to_string()
+        } else {
+            self.connections.to_string()
         }
     }
 }

@@ -28,6 +28,18 @@ impl Generator {
         Bson::Document(pushed)
     }
 
+    /// What is added to the array of an outlier as a set: one in two elements is mostly there. 16 and more
+    /// values are beyond what pages are asked for.
+    pub(super) fn added_to_set(&mut self) -> Bson {
+        match self.pick(&[None, None, None, Some(0), Some(1), Some(2), Some(5), Some(18)]) {
+            None => self.element(),
+            Some(length) => {
+                let each: Vec<Bson> = (0..length).map(|_| self.element()).collect();
+                bson!({ "$each": each })
+            }
+        }
+    }
+
     /// A stage about the array of an outlier.
     pub(super) fn stage_of_array(&mut self) -> Bson {
         let array = bson!({ "$cond": [{ "$isArray": "$tags" }, "$tags", []] });
@@ -43,8 +55,13 @@ impl Generator {
 
     /// An update of an outlier's array that fails on no document that satisfies its needs.
     pub(super) fn sure_change_of_array(&mut self, is_array: Document) -> Change {
-        let (update, needs) = match self.below(8) {
+        let (update, needs) = match self.below(10) {
             0 => (bson!({ "$push": { "tags": self.element() } }), is_array),
+            8 => (bson!({ "$addToSet": { "tags": self.added_to_set() } }), is_array),
+            9 => (
+                bson!({ "$addToSet": { "tags": self.added_to_set() }, "$set": { "qty": self.value() } }),
+                is_array,
+            ),
             1 | 2 => (bson!({ "$push": { "tags": self.pushed_about() } }), is_array),
             3 => (bson!({ "$set": { "tags": self.long_array() } }), doc! {}),
             4 => (bson!({ "$pop": { "tags": self.pick(&[1, -1]) } }), is_array),

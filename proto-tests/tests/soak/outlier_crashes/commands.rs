@@ -40,6 +40,7 @@ pub(crate) fn commands(base: i64) -> Vec<Document> {
     let by_buyer = doc! { "run": base, BUYERS: "user11" };
     let one = doc! { "$push": { BUYERS: "new" }, "$inc": { "n": 1 } };
     let some = |count: i32| doc! { "$push": { BUYERS: { "$each": buyers(20..20 + count) } }, "$inc": { "n": 1 } };
+    let added = doc! { "$addToSet": { BUYERS: { "$each": buyers(2..14) } }, "$inc": { "n": 1 } };
     let first = doc! { "$push": { BUYERS: { "$each": ["new"], "$position": 0 } } };
     let pull = doc! { "$pull": { BUYERS: { "$in": ["user03", "user07"] } }, "$inc": { "n": 1 } };
     let whole = |count: i32| doc! { "title": "another", "run": base, BUYERS: buyers(0..count) };
@@ -73,6 +74,8 @@ pub(crate) fn commands(base: i64) -> Vec<Document> {
             outlier.clone(),
             doc! { "$addToSet": { BUYERS: "new" }, "$inc": { "n": 1 } },
         ),
+        change(full.clone(), added.clone()),
+        change(outlier.clone(), added),
         change(outlier.clone(), doc! { "$pop": { BUYERS: 1 } }),
         change(
             outlier.clone(),

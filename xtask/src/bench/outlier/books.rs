@@ -95,6 +95,17 @@ impl Books {
         self.form.buyer(format!("new{:08}", self.pushed))
     }
 
+    /// In turn a new buyer, and one of this long book.
+    pub(super) fn old_or_new_buyer(&mut self, id: i32) -> Bson {
+        let new = self.next_buyer();
+        let length = usize::try_from(id.unsigned_abs()).unwrap_or_default();
+        if self.pushed.is_multiple_of(2) {
+            new
+        } else {
+            self.buyer(id, self.pushed * 7919 % length)
+        }
+    }
+
     /// A book's buyer.
     pub(super) fn buyer(&self, id: i32, place: usize) -> Bson {
         let number = usize::try_from(id.unsigned_abs()).unwrap_or_default() * 31 + place;

@@ -21,6 +21,8 @@ pub(super) enum Part {
     Listing,
     /// A buyer is pushed to a book that has 1,000, 10,000 and 100,000
     PushOutlier,
+    /// A buyer is added by `$addToSet` to such a book, which has every second one already
+    AddToSet,
     /// A book with 10,000 buyers, whole
     Whole,
     /// Books by a buyer of an outlier
@@ -48,12 +50,13 @@ pub(super) enum Operation {
 
 impl Part {
     /// In the order in which they are measured: what is pushed stays.
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Find,
         Self::Update,
         Self::Push,
         Self::Listing,
         Self::PushOutlier,
+        Self::AddToSet,
         Self::Whole,
         Self::Buyer,
     ];
@@ -65,6 +68,9 @@ impl Part {
             Self::Push => "push a buyer to a typical book",
             Self::Listing => "a page of 20 books, one of them an outlier of 10,000",
             Self::PushOutlier => "push a buyer to an outlier, by how many it has, over 1 connection",
+            Self::AddToSet => {
+                "$addToSet of a buyer to an outlier that has every second one, by how many it has, over 1 connection"
+            }
             Self::Whole => "a whole outlier of 10,000",
             Self::Buyer => "find books by a buyer of an outlier, without an index",
         }
@@ -72,11 +78,12 @@ impl Part {
 
     /// What its groups differ in.
     pub(super) fn label(self) -> &'static str {
-        if self == Self::PushOutlier {
-            "buyers"
-        } else {
-            "connections"
-        }
+        if self.is_of_lengths() { "buyers" } else { "connections" }
+    }
+
+    /// Whether its groups differ in the length of the array.
+    pub(super) fn is_of_lengths(self) -> bool {
+        matches!(self, Self::PushOutlier | Self::AddToSet)
     }
 
     /// Whether an operation ends when the client has decoded the reply: where that is long.
@@ -99,7 +106,7 @@ impl Part {
         match self {
             Self::Find | Self::Update | Self::Push => connections.iter().map(|of| turn(*of, items, 0)).collect(),
             Self::Listing | Self::Whole => connections.iter().map(|of| turn(*of, items / 10, 0)).collect(),
-            Self::PushOutlier => LENGTHS.iter().map(|buyers| turn(1, items / 20, *buyers)).collect(),
+            Self::PushOutlier | Self::AddToSet => LENGTHS.iter().map(|buyers| turn(1, items / 20, *buyers)).collect(),
             Self::Buyer => vec![turn(1, 3, 0)],
         }
     }
@@ -119,7 +126,8 @@ impl Part {
                 Operation::Update(doc! { "q": { "_id": id }, "u": { "$set": { "stock": id % 100 + 1 } } })
             }
             Self::Push => push(books.next_typical(), books),
-            Self::PushOutlier => push(-i32::try_from(buyers).expect("a small number"), books),
+            Self::PushOutlier => push(long(buyers), books),
+            Self::AddToSet => add_to_set(long(buyers), books),
             Self::Listing => {
                 let first = books.next_outlier() - PAGE / 2;
                 let page = doc! { "filter": { "_id": { "$gte": first } }, "sort": { "_id": 1 }, "limit": PAGE };
@@ -131,6 +139,16 @@ impl Part {
             }
         }
     }
+}
+
+/// The `_id` of the book with this number of buyers.
+fn long(buyers: usize) -> i32 {
+    -i32::try_from(buyers).expect("a small number")
+}
+
+fn add_to_set(id: i32, books: &mut Books) -> Operation {
+    let buyer = books.old_or_new_buyer(id);
+    Operation::Update(doc! { "q": { "_id": id }, "u": { "$addToSet": { BUYERS: buyer } } })
 }
 
 fn push(id: i32, books: &mut Books) -> Operation {
