@@ -19,6 +19,7 @@ use tracing::info;
 use super::metrics::{CommandOutcome, Spent, Strategy};
 use crate::command::document::{as_flag, as_whole_number, get};
 use crate::command::header::CommandHeader;
+use crate::command::registry::{Command, CommandClass};
 
 /// Fields of a `comment` that name the parent of a span, as in the headers of the W3C's Trace Context.
 const TRACE_PARENT: &str = "traceparent";
@@ -223,10 +224,13 @@ struct Target {
 
 impl Target {
     fn of(head: &CommandHeader<'_>) -> Self {
+        // The first value of other commands may be any text: `{ getLog: "global" }`.
+        let has_collection = head.command.class() != CommandClass::Other || head.command == Command::MapReduce;
+        let namespace = head.namespace().filter(|_| has_collection);
         Self {
             operation: shortened(head.name),
             database: shortened(head.database),
-            collection: head.namespace().map(|namespace| shortened(namespace.collection)),
+            collection: namespace.map(|namespace| shortened(namespace.collection)),
         }
     }
 
