@@ -274,6 +274,9 @@ pub(super) fn count(value: f64) -> String {
 pub(super) fn rate(value: f64) -> String {
     if value == 0.0 || value >= 100.0 {
         format!("{}/s", count(value))
+    } else if value < 0.05 {
+        // Not zero: something happens.
+        "under 0.1/s".to_owned()
     } else {
         format!("{value:.1}/s")
     }
@@ -395,8 +398,8 @@ mod tests {
         assert_eq!(count(1_234_567.0), "1\u{202f}234\u{202f}567");
         assert_eq!((count(0.0), count(999.0)), ("0".to_owned(), "999".to_owned()));
         assert_eq!(
-            (rate(0.0), rate(0.25), rate(1234.0)),
-            ("0/s".into(), "0.2/s".into(), "1\u{202f}234/s".into())
+            [rate(0.0), rate(0.01), rate(0.25), rate(1234.0)],
+            ["0/s", "under 0.1/s", "0.2/s", "1\u{202f}234/s"]
         );
         assert_eq!(seconds(0.000_012_34), "12.3 \u{b5}s");
         assert_eq!(
