@@ -1,90 +1,23 @@
 //! Spans as a collector receives them, and the log of slow commands.
 
+mod collector;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::net::TcpListener;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status, status::StatusCode};
-use prost::Message as _;
 use proto_tests::raw::Connection;
 use proto_tests::{Level, Mongod, Outlier, Proxy, ProxyOptions, Shape, database_name, mongod};
+
+use collector::Collector;
 
 /// A parent's trace and span.
 const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
 const PARENT: u64 = 0x00f0_67aa_0ba9_02b7;
-
-/// Receives spans by OTLP over HTTP until the test ends.
-struct Collector {
-    address: String,
-    requests: Receiver<Vec<u8>>,
-}
-
-impl Collector {
-    fn start() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?.to_string();
-        let (sender, requests) = channel();
-        std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let sender = sender.clone();
-                std::thread::spawn(move || receive(&client, &sender));
-            }
-        });
-        Ok(Self { address, requests })
-    }
-
-    /// The section of a configuration that exports all commands to it.
-    fn section(&self) -> String {
-        let address = &self.address;
-        format!("[traces]\nendpoint = \"http://{address}\"\nsampled_percent = 100")
-    }
-
-    /// The spans of the requests so far.
-    fn spans(&self) -> Result<Vec<Span>> {
-        let mut spans = Vec::new();
-        while let Ok(body) = self.requests.recv_timeout(Duration::from_millis(100)) {
-            let request = ExportTraceServiceRequest::decode(&body[..])?;
-            let scopes = request
-                .resource_spans
-                .into_iter()
-                .flat_map(|resource| resource.scope_spans);
-            spans.extend(scopes.flat_map(|scope| scope.spans));
-        }
-        Ok(spans)
-    }
-}
-
-/// Sends the bodies of a connection's requests to the test.
-fn receive(mut client: &TcpStream, bodies: &Sender<Vec<u8>>) -> Option<()> {
-    let mut reader = BufReader::new(client);
-    loop {
-        let mut length = 0;
-        let mut line = String::new();
-        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-        let is_for_traces = line.starts_with("POST /v1/traces ");
-        while line != "\r\n" {
-            line.clear();
-            reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-            let header = line.to_ascii_lowercase();
-            if let Some(value) = header.strip_prefix("content-length:") {
-                length = value.trim().parse().ok()?;
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
-        if is_for_traces {
-            bodies.send(body).ok()?;
-        }
-        client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
-    }
-}
 
 /// A bucket and an outlier collection behind a proxy with these sections.
 struct Traced {
@@ -200,6 +133,7 @@ fn commands_and_their_statements_are_spans() -> Result<()> {
         doc! { "update": "books", "updates": [{ "q": { "_id": 1 }, "u": { "$push": { "buyers": 60 } } }] },
         doc! { "find": "other", "filter": {}, "comment": { "traceparent": &parent } },
         doc! { "mapReduce": "items", "map": "", "reduce": "", "out": "o" },
+        doc! { "getLog": "global" },
     ])?;
     // The proxy exports all spans before it ends.
     traced.proxy.stop()?;
@@ -229,6 +163,11 @@ fn commands_and_their_statements_are_spans() -> Result<()> {
     for command in [find, push, relayed] {
         check_statements(&spans, command, traced.mongod.address().port())?;
     }
+    let of_log = spans
+        .iter()
+        .find(|span| attributes(span)["db.operation.name"] == "getLog");
+    let of_log = of_log.context("no span of getLog")?;
+    ensure!(!attributes(of_log).contains_key("db.collection.name"), "{of_log:?}");
     let refused = command(&spans, "mapReduce items")?;
     ensure!(attributes(refused)["db.response.status_code"] == "115", "{refused:?}");
     let status = refused.status.as_ref().map(Status::code);
