@@ -1,15 +1,15 @@
 # The image: one static binary, no shell, no package manager, not root, nothing that it writes to. `cargo xtask release`
 # builds it for amd64 and arm64. The context has the binary of each architecture in `ARCHITECTURE/usr/bin`.
 #
-#   docker load --input mongoshape-0.1.0-image.tar
+#   docker load --input mongoshape-0.2.0-image.tar
 #   docker run --read-only --cap-drop ALL --volume ./mongoshape.toml:/etc/mongoshape/mongoshape.toml:ro \
-#       --publish 127.0.0.1:27018:27018 mongoshape:0.1.0
+#       --publish 127.0.0.1:27018:27018 mongoshape:0.2.0
 #
 # In the configuration listen.address is "0.0.0.0:27018" then.
 
 FROM scratch
 ARG TARGETARCH
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="mongoshape" \
       org.opencontainers.image.description="A MongoDB proxy that stores collections in the bucket or outlier pattern while applications see plain ones" \

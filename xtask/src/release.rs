@@ -10,6 +10,7 @@ mod architecture;
 mod archive;
 mod image;
 mod installed;
+mod lint;
 mod notes;
 mod packages;
 mod repository;
@@ -27,6 +28,9 @@ use architecture::{Architecture, Build};
 
 /// The version of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// As in `Cargo.toml`.
+const MAINTAINER: &str = "The mongoshape maintainers <maintainers@mongoshape.invalid>";
 
 const CYCLONEDX: Tool = Tool::new(
     "cargo-cyclonedx",
@@ -105,7 +109,8 @@ impl Release {
         self.folder.join(name)
     }
 
-    /// Writes the completions and the manual pages, which the binary prints.
+    /// Writes the completions and the manual pages, which the binary prints, and the changelog that Debian wants
+    /// of a package.
     fn describe(&self, build: &Build) -> Result<()> {
         let completions = self.parts.join("completions");
         fs::create_dir_all(&completions)?;
@@ -118,8 +123,34 @@ impl Release {
             let text = output(build.command()?.args(["completions", shell]))?;
             fs::write(completions.join(file), text)?;
         }
-        output(build.command()?.arg("man").arg(self.parts.join("man")))?;
+        let pages = self.parts.join("man");
+        output(build.command()?.arg("man").arg(&pages))?;
+        let compressed = self.parts.join("compressed");
+        fs::create_dir(&compressed)?;
+        for page in fs::read_dir(&pages)? {
+            let page = page?;
+            let bytes = output(
+                Command::new("gzip")
+                    .args(["-9", "--no-name", "--stdout"])
+                    .arg(page.path()),
+            )?;
+            fs::write(compressed.join(page.file_name()).with_extension("1.gz"), bytes)?;
+        }
+        fs::write(self.parts.join("debian-changelog"), self.debian_changelog()?)?;
         Ok(())
+    }
+
+    /// The entry of this version in Debian's form. The changes are in `CHANGELOG.md`, which the package contains.
+    fn debian_changelog(&self) -> Result<String> {
+        let mut date = Command::new("date");
+        let date = output(
+            date.args(["--utc", "--rfc-email", "--date"])
+                .arg(format!("@{}", self.time)),
+        )?;
+        Ok(format!(
+            "mongoshape ({VERSION}-1) stable; urgency=medium\n\n  * New version: see changelog.gz.\n\n -- {MAINTAINER}  {}",
+            String::from_utf8_lossy(&date)
+        ))
     }
 
     fn create_bill_of_materials(&self) -> Result<()> {

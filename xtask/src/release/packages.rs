@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use tempfile::TempDir;
 
 use super::architecture::Build;
-use super::{Release, VERSION, installed};
+use super::{Release, VERSION, installed, lint};
 use crate::tool::{Tool, output};
 
 const CARGO_DEB: Tool = Tool::new("cargo-deb", "cargo install cargo-deb --locked --root target/tools");
@@ -30,6 +30,7 @@ pub(super) fn create(release: &Release, build: &Build) -> Result<()> {
         .arg(&package);
     output(deb.env("SOURCE_DATE_EPOCH", &release.time))?;
     installed::check(&package, build)?;
+    lint::check_debian(&package)?;
 
     let package = release.artefact(&format!("mongoshape-{VERSION}-1.{}.rpm", build.architecture.name()));
     let mut rpm = Command::new(CARGO_RPM.program()?);
@@ -39,7 +40,8 @@ pub(super) fn create(release: &Release, build: &Build) -> Result<()> {
         .arg("--output")
         .arg(&package);
     output(&mut rpm)?;
-    check_rpm(&package, build)
+    check_rpm(&package, build)?;
+    lint::check_rpm(&package)
 }
 
 /// Unpacks the RPM package, and starts its binary. Checks that it has the files of the Debian package.
