@@ -166,8 +166,15 @@ impl Release {
         let mut cyclonedx = Command::new(CYCLONEDX.program()?);
         output(cyclonedx.args(arguments).env("SOURCE_DATE_EPOCH", &self.time))?;
         let made = paths::workspace().join("mongoshape_bin.cdx.json");
-        fs::rename(&made, self.artefact(&format!("mongoshape-{VERSION}.cdx.json")))
-            .with_context(|| format!("cargo-cyclonedx has not written {}", made.display()))?;
+        let bill = fs::read_to_string(&made);
+        let bill = bill.with_context(|| format!("cargo-cyclonedx has not written {}", made.display()))?;
+        fs::remove_file(&made)?;
+        // The references of the workspace's packages contain the path of this checkout.
+        let checkout = paths::workspace().to_string_lossy().into_owned();
+        let bill = bill
+            .replace(&format!("{checkout}#"), "mongoshape#")
+            .replace(&checkout, "");
+        fs::write(self.artefact(&format!("mongoshape-{VERSION}.cdx.json")), bill)?;
         // It describes the other packages of the workspace, too.
         for package in ["fuzz", "proto-tests", "xtask"] {
             for entry in fs::read_dir(paths::workspace().join(package))? {

@@ -51,6 +51,9 @@ pub(crate) struct Options {
     /// Before a replica set of one: commands then carry what drivers' retryable writes do
     #[arg(long)]
     replica_set: bool,
+    /// Before a replica set, as with `retryWrites=false`: commands carry no transaction number
+    #[arg(long, requires = "replica_set")]
+    no_retries: bool,
     /// Leaves the plain and the time-series collection without an index on key and time
     #[arg(long)]
     bare: bool,
@@ -77,7 +80,7 @@ enum Part {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = super::binary(options.binary.as_deref())?;
     let mut servers = Servers::start(&Setup {
-        retries: options.retries(),
+        replica_set: options.replica_set,
         cache_gb: 1.0,
         item_ids: &[ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped],
         binary: &binary,
@@ -87,9 +90,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "{} items a variant and round, medians of {} rounds; {}; comparisons are of the time of an item, or of bytes on disk",
         options.items,
         options.rounds,
-        match options.retries() {
-            Retries::None => "a standalone mongod",
-            Retries::Numbered => "a replica set of one, retryable writes",
+        match (options.replica_set, options.retries()) {
+            (false, _) => "a standalone mongod",
+            (true, Retries::None) => "a replica set of one, writes without retries",
+            (true, Retries::Numbered) => "a replica set of one, retryable writes",
         }
     );
     let parts: [(Part, Measure); 4] = [
@@ -110,7 +114,7 @@ type Measure = fn(&mut Servers, &Options) -> Result<()>;
 
 impl Options {
     fn retries(&self) -> Retries {
-        if self.replica_set {
+        if self.replica_set && !self.no_retries {
             Retries::Numbered
         } else {
             Retries::None

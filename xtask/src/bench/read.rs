@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     let binary = super::binary(options.binary.as_deref())?;
     let servers = Servers::start(&Setup {
-        retries: Retries::None,
+        replica_set: false,
         cache_gb: 3.0,
         item_ids: &[ItemIds::Unique, ItemIds::Stored],
         binary: &binary,

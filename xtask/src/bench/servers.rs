@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, mongod};
 
-use super::client::Retries;
 use super::haproxy::HaProxy;
 use super::model::Model;
 use super::process::cpu_time;
@@ -33,7 +32,8 @@ impl Variant {
 /// What servers are to be.
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
-    pub(super) retries: Retries,
+    /// A replica set of one instead of a standalone.
+    pub(super) replica_set: bool,
     /// mongod's, in GB: all that is measured is to fit.
     pub(super) cache_gb: f32,
     /// The settings of `item_ids` that there is a mongoshape for.
@@ -55,9 +55,10 @@ pub(super) struct Servers {
 impl Servers {
     pub(super) fn start(setup: &Setup<'_>) -> Result<Self> {
         let options = mongod::Options::for_measurements(setup.cache_gb);
-        let mongod = match setup.retries {
-            Retries::None => options.standalone()?,
-            Retries::Numbered => options.replica_set(1)?,
+        let mongod = if setup.replica_set {
+            options.replica_set(1)?
+        } else {
+            options.standalone()?
         };
         let mut servers = Self {
             proxies: Vec::new(),

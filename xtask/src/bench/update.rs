@@ -55,7 +55,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = super::binary(options.binary.as_deref())?;
     let mut servers = Servers::start(&Setup {
-        retries: options.retries(),
+        replica_set: options.replica_set,
         cache_gb: 1.0,
         item_ids: &[ItemIds::Unique],
         binary: &binary,
