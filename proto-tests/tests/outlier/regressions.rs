@@ -54,6 +54,25 @@ fn found(sides: &mut Sides<Outlier>, mut find: Document) -> Result<Vec<Document>
     Ok(plain)
 }
 
+/// mongod refuses such a path in the list of fields on which a pipeline depends.
+#[test]
+fn filters_with_paths_below_a_dollar_name_are_evaluated() -> Result<()> {
+    let mut sides = sides()?;
+    let filter = doc! { "tags": { "$gte": 1 }, "$or": [{ "qty.$f": 1 }, { "n": { "$gte": 2 } }] };
+    for projection in [doc! {}, doc! { "_id": 1 }, doc! { "tags": 0 }] {
+        let find = doc! { "find": COLLECTION, "filter": &filter, "projection": projection, "sort": { "_id": 1 } };
+        ensure!(found(&mut sides, find)?.len() == 2);
+    }
+    sides.alike(&doc! { "count": COLLECTION, "query": &filter })?;
+    sides.alike(&doc! { "distinct": COLLECTION, "key": "n", "query": &filter })?;
+    let remove = doc! { "findAndModify": COLLECTION, "query": &filter, "sort": { "n": -1 }, "remove": true };
+    sides.alike(&remove)?;
+    sides.alike(&update(&[
+        doc! { "q": filter, "u": { "$push": { "tags": 1 } }, "multi": true },
+    ]))?;
+    sides.check()
+}
+
 #[test]
 fn a_transaction_begins_once() -> Result<()> {
     let begins = [

@@ -146,6 +146,27 @@ fn matching(shape: &OutlierShape, filter: Option<&RawDocument>) -> Vec<RawDocume
     stages
 }
 
+/// A stage that depends on all fields, if a filter has a path with a name that begins with `$`. Else mongod would
+/// refuse that path (16410) in the list of the fields on which a pipeline depends. A plain query has no such list.
+fn of_all_fields(filter: Option<&RawDocument>) -> Option<RawDocumentBuf> {
+    let has_dollar = filter.is_some_and(has_dollar_path);
+    has_dollar.then(|| single("$replaceWith", "$$ROOT"))
+}
+
+fn has_dollar_path(filter: &RawDocument) -> bool {
+    filter.iter().flatten().any(|(name, value)| {
+        name.as_str().contains(".$")
+            || match value {
+                RawBsonRef::Document(value) => has_dollar_path(value),
+                RawBsonRef::Array(branches) => {
+                    let mut branches = branches.into_iter().flatten().filter_map(RawBsonRef::as_document);
+                    branches.any(has_dollar_path)
+                }
+                _ => false,
+            }
+    })
+}
+
 /// The stages that answer a `find`.
 ///
 /// # Errors
@@ -161,6 +182,7 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
         |expression: Option<&RawDocument>| expression.is_some_and(|expression| depends_on_array(shape, expression));
     if depends(find.filter) || depends(find.sort) {
         let mut stages = matching(shape, find.filter);
+        stages.extend(of_all_fields(find.filter));
         stages.extend(unwound::of_find(find, |_| false)?);
         return Ok(stages);
     }
@@ -170,6 +192,7 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
         ..find.clone()
     };
     let mut stages = unwound::of_find(&first, |_| false)?;
+    stages.extend(of_all_fields(find.filter));
     stages.extend(merge(shape));
     let projected = Find {
         projection: find.projection,
@@ -193,6 +216,7 @@ pub fn of_count(
         return Err(format!("{operator} in a filter on {}", shape.array()).into());
     }
     let mut stages = matching(shape, Some(query));
+    stages.extend(of_all_fields(Some(query)));
     stages.push(match_documents(query));
     stages.extend(limit.and_then(|limit| number_stage("$limit", limit)));
     stages.push(single("$count", "n"));
@@ -217,6 +241,7 @@ pub fn of_distinct(
         }
     }
     let mut stages = matching(shape, query);
+    stages.extend(of_all_fields(query));
     stages.extend(query.map(match_documents));
     stages.extend(unwound::distinct::values_of(path, collation, dotted)?);
     Ok(stages)
