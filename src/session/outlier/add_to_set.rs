@@ -43,7 +43,10 @@ enum Before {
     /// The document must be evaluated on a copy.
     Other,
     Inline(Partition),
-    Outlier(Extras, Partition),
+    Outlier {
+        extras: Extras,
+        values: Partition,
+    },
 }
 
 impl<'a> SetAddition<'a> {
@@ -93,7 +96,7 @@ impl<'a> SetAddition<'a> {
                     }
                     self.to_inline(run, &values).await?
                 }
-                Before::Outlier(extras, values) => {
+                Before::Outlier { extras, values } => {
                     let unchanged = outlier_with_pages(run.shape, self.filter, &extras);
                     let operators = values.absent.replacing(run.shape, self.operators);
                     let push = self.push(&operators, &unchanged, &values);
@@ -176,7 +179,7 @@ impl<'a> SetAddition<'a> {
             return Ok(Before::Other);
         }
         let values = self.values.partition(run.shape, base, pages);
-        Ok(values.map_or(Before::Other, |values| Before::Outlier(extras, values)))
+        Ok(values.map_or(Before::Other, |values| Before::Outlier { extras, values }))
     }
 
     /// The query for the control of the base document, and for the values that it contains.
