@@ -15,11 +15,11 @@ use super::model::Write;
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// How drivers send writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Retries {
-    /// To a standalone, which cannot recognise what is sent again.
+    /// To a standalone, which cannot recognise a retry; or to a replica set with `retryWrites=false`
     None,
-    /// To a replica set: with a session and a number, by which a write that is sent again is recognised.
+    /// To a replica set: with a session and a number, by which mongod recognises a retry
     Numbered,
 }
 

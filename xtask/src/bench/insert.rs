@@ -51,9 +51,9 @@ pub(crate) struct Options {
     /// Before a replica set of one: commands then carry what drivers' retryable writes do
     #[arg(long)]
     replica_set: bool,
-    /// Before a replica set, as with `retryWrites=false`: commands carry no transaction number
-    #[arg(long, requires = "replica_set")]
-    no_retries: bool,
+    /// What writes before a replica set carry for retries
+    #[arg(long, value_enum, default_value_t = Retries::Numbered, requires = "replica_set")]
+    retries: Retries,
     /// Leaves the plain and the time-series collection without an index on key and time
     #[arg(long)]
     bare: bool,
@@ -114,11 +114,7 @@ type Measure = fn(&mut Servers, &Options) -> Result<()>;
 
 impl Options {
     fn retries(&self) -> Retries {
-        if self.replica_set && !self.no_retries {
-            Retries::Numbered
-        } else {
-            Retries::None
-        }
+        if self.replica_set { self.retries } else { Retries::None }
     }
 
     fn terms(&self, database: String, customers: u32) -> Terms {
