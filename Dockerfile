@@ -1,7 +1,7 @@
 # The image: one static binary, no shell, no package manager, not root, nothing that it writes to. `cargo xtask release`
 # builds it for amd64 and arm64. The context has the binary of each architecture in `ARCHITECTURE/usr/bin`.
 #
-#   docker load --input mongoshape-0.2.0-image.tar
+#   docker load --input mongoshape-0.2.0-docker-amd64.tar
 #   docker run --read-only --cap-drop ALL --volume ./mongoshape.toml:/etc/mongoshape/mongoshape.toml:ro \
 #       --publish 127.0.0.1:27018:27018 mongoshape:0.2.0
 #

@@ -46,8 +46,9 @@ enum Verb {
     /// Validates the configuration and the upstream, and prints each finding. Exits with 1 if a
     /// finding is an error.
     Check(ConfigFile),
-    /// Adopts hand-written buckets, creates the indexes of every shape, and removes what crashes
-    /// left. May be run again at any time.
+    /// Creates the indexes of every shape, adopts hand-written buckets, packs plain documents
+    /// (`--pack`), splits long arrays (`--split`), and removes what crashes left. May be run again
+    /// at any time.
     Setup(Setup),
     /// Packs short pages again while clients work. May be stopped and run again at any time.
     Compact(Compact),
@@ -262,7 +263,10 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             if let Some(address) = health.address {
                 return Ok(runtime.block_on(health::run(address, None)));
             }
-            let admin = health.file.load_or_fail(&environment)?.admin;
+            let config = health.file.load_or_fail(&environment);
+            let admin = config
+                .context("the admin address is not known; give --address IP:PORT")?
+                .admin;
             Ok(runtime.block_on(health::run(admin.address, admin.tls.as_ref())))
         }
         Verb::Completions { shell } => {

@@ -20,6 +20,8 @@ use mongodb::Client;
 use self::print::{indented, note, section};
 use self::proxy::DemoProxy;
 
+const UNREACHABLE: &str = "the server cannot be reached: start mongod, or correct --uri";
+
 /// The options of a demo.
 #[derive(Clone, Debug)]
 pub(crate) struct DemoOptions {
@@ -49,9 +51,7 @@ pub(crate) async fn run(options: &DemoOptions) -> anyhow::Result<()> {
         shaped: options.database.clone(),
         plain: format!("{}_plain", options.database),
     };
-    let client = Client::with_uri_str(&options.uri)
-        .await
-        .context("the server cannot be reached")?;
+    let client = Client::with_uri_str(&options.uri).await.context(UNREACHABLE)?;
     databases.check_are_new(&client).await?;
     let shown = tokio::select! {
         shown = show(options, &databases, &client) => shown,
@@ -60,6 +60,7 @@ pub(crate) async fn run(options: &DemoOptions) -> anyhow::Result<()> {
     databases.drop_both(&client).await?;
     shown?;
     println!("\nThe proxy is stopped, and the databases are dropped.");
+    println!("Next: name your collections in a mongoshape.toml, then `mongoshape check` and `mongoshape serve`.");
     Ok(())
 }
 
@@ -100,6 +101,7 @@ time = "date"
 /// Shows the stored documents of the application's trades.
 async fn stored(client: &Client, database: &str) -> anyhow::Result<()> {
     section(&format!("What mongod stores in {database}.trades: one document a page"));
+    note("`control` belongs to mongoshape. These trades have no `_id`: item_ids = \"dropped\" saves its space.\n");
     let trades = client.database(database).collection::<Document>("trades");
     let pages: Vec<Document> = trades.find(doc! {}).await?.try_collect().await?;
     pages.iter().for_each(print::document);
@@ -118,10 +120,7 @@ fn keep(address: SocketAddr, database: &str) {
 
 impl DemoDatabases {
     async fn check_are_new(&self, client: &Client) -> anyhow::Result<()> {
-        let existing = client
-            .list_database_names()
-            .await
-            .context("the server cannot be reached")?;
+        let existing = client.list_database_names().await.context(UNREACHABLE)?;
         for name in [&self.shaped, &self.plain] {
             ensure!(
                 !existing.contains(name),

@@ -1,7 +1,7 @@
 //! `release`: builds and checks the artefacts of a version, in `target/release-VERSION`:
 //!
 //! - for each architecture an archive, a Debian package and an RPM package, with a static binary;
-//! - an OCI image for all architectures;
+//! - an OCI image for all architectures, for registries, and an archive of each for `docker load`;
 //! - the bill of materials, the notes of the version, and the checksums of all these files.
 //!
 //! Without `--dry-run`, it also creates the tag of the version. A workflow publishes the artefacts of a tag.

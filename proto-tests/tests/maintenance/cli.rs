@@ -37,6 +37,19 @@ fn version_and_help() -> Result<()> {
 }
 
 #[test]
+fn check_notes_that_no_document_has_the_key() -> Result<()> {
+    let shaped = Shaped::start("time = \"at\"")?;
+    let mut application = shaped.application()?;
+    application.command_ok(&shaped.insert(&[doc! { "misspelt": 1 }, doc! { "misspelt": 2 }]))?;
+    let note = "no document has the key field \"k\"";
+    assert_output(&shaped.proxy.run("check")?, 0, &["note: ", note]);
+    application.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
+    let checked = shaped.proxy.run("check")?;
+    assert!(!text(&checked).contains(note), "{}", text(&checked));
+    Ok(())
+}
+
+#[test]
 fn setup_creates_objects_reported_by_check_and_is_idempotent() -> Result<()> {
     let shaped = Shaped::start("time = \"at\"")?;
     let namespace = format!("{}.{COLLECTION}", shaped.database);

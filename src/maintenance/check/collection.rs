@@ -58,7 +58,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
         return Ok(findings);
     }
     let Some(described) = description(&target.database, &target.collection).await? else {
-        let text = "does not exist yet; run `mongoshape setup`";
+        let text = "does not exist yet: the first write creates it and its indexes, or `mongoshape setup` does now";
         return Ok(vec![Finding::note(target.namespace(), text)]);
     };
     let mut unfit = unfit(target, &described);
@@ -72,6 +72,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
         return Ok(Vec::new());
     };
     let mut findings = strange_documents(target, shape).await?;
+    findings.extend(items_without_key(target, shape).await?);
     let there = indexes(target).await?;
     findings.extend(index_findings(target, shape, &there));
     findings.extend(earlier_item_id(target, shape, &there));
@@ -209,6 +210,26 @@ async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Re
         findings.push(Finding::error(&namespace, text));
     }
     Ok(findings)
+}
+
+/// A note if no item has the first key field: its name may be misspelt, and all items are then those of one key.
+async fn items_without_key(target: &ShapedCollection, shape: &BucketShape) -> Result<Option<Finding>, Error> {
+    let Some(key) = shape.key().first() else {
+        return Ok(None);
+    };
+    let pages = target.database.collection::<RawDocumentBuf>(&target.collection);
+    // The page index begins with this field.
+    let with_key = pages
+        .find_one(doc! { key: { "$ne": null } })
+        .projection(doc! { "_id": 1 });
+    if with_key.await?.is_some() || pages.find_one(doc! {}).projection(doc! { "_id": 1 }).await?.is_none() {
+        return Ok(None);
+    }
+    let text = format!(
+        "no document has the key field \"{key}\", so all are pages of the key null; if the name is wrong, correct `key` and insert \
+         the documents again, or `mongoshape convert` to the right shape"
+    );
+    Ok(Some(Finding::note(target.namespace(), text)))
 }
 
 /// Findings about a collection's indexes.

@@ -1,4 +1,5 @@
-//! The OCI image for the architectures that are built. `buildah` builds it by the `Dockerfile`, without a daemon.
+//! The OCI image for the architectures that are built, and an archive of each for `docker load`. `buildah` builds it by
+//! the `Dockerfile`, without a daemon.
 
 use std::fs;
 use std::path::Path;
@@ -45,17 +46,34 @@ pub(super) fn create(release: &Release, builds: &[Build]) -> Result<()> {
     output(push.arg(format!("oci-archive:{}:{VERSION}", image.display())))?;
     for build in builds {
         check(&image, build)?;
+        create_docker_archive(release, &image, build)?;
     }
     Ok(())
+}
+
+/// Copies the image of one architecture to an archive that `docker load` of any version accepts, with the image's name.
+fn create_docker_archive(release: &Release, image: &Path, build: &Build) -> Result<()> {
+    let architecture = build.architecture.debian_name();
+    let archive = release.artefact(&format!("mongoshape-{VERSION}-docker-{architecture}.tar"));
+    let mut copy = skopeo_for(build)?;
+    copy.arg(format!("oci-archive:{}:{VERSION}", image.display()));
+    copy.arg(format!("docker-archive:{}:mongoshape:{VERSION}", archive.display()));
+    output(&mut copy).map(drop)
+}
+
+/// `skopeo copy` of the image of one architecture.
+fn skopeo_for(build: &Build) -> Result<Command> {
+    let mut copy = Command::new(SKOPEO.program()?);
+    copy.args(["--insecure-policy", "--override-os", "linux", "--override-arch"]);
+    copy.arg(build.architecture.debian_name()).arg("copy");
+    Ok(copy)
 }
 
 /// Unpacks the image of one architecture, and starts its binary.
 fn check(image: &Path, build: &Build) -> Result<()> {
     let root = TempDir::with_prefix("mongoshape-image-")?;
     let parts = root.path().join("parts");
-    let mut copy = Command::new(SKOPEO.program()?);
-    copy.args(["--insecure-policy", "--override-os", "linux", "--override-arch"]);
-    copy.arg(build.architecture.debian_name()).arg("copy");
+    let mut copy = skopeo_for(build)?;
     copy.arg(format!("oci-archive:{}:{VERSION}", image.display()));
     output(copy.arg(format!("dir:{}", parts.display())))?;
     let manifest: serde_json::Value = serde_json::from_slice(&fs::read(parts.join("manifest.json"))?)?;
