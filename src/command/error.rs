@@ -52,7 +52,7 @@ impl CommandError {
     /// A refusal: names the collection, its pattern, and the feature that is not supported.
     #[must_use]
     pub fn unsupported(namespace: Namespace<'_>, pattern: &str, what: &str) -> Self {
-        let message = format!("mongoshape stores {namespace} in the {pattern} pattern, which does not support {what}");
+        let message = format!("mongoshape stores {namespace} in the {pattern} pattern: {what} is not supported on it");
         Self::new(ErrorCode::CommandNotSupported, message)
     }
 
