@@ -137,7 +137,7 @@ pub(super) fn with_conditions(filter: &RawDocument, conditions: &RawDocument) ->
     all
 }
 
-/// The client's operators, of which this one appends to the tail instead of the array.
+/// The client's operators, with `append` redirected from the array to the tail.
 #[must_use]
 pub fn into_tail(shape: &OutlierShape, append: Append, operators: &RawDocument) -> RawDocumentBuf {
     let mut changed = RawDocumentBuf::new();

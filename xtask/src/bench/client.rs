@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_mins(5);
 pub(super) enum Retries {
     /// To a standalone, which cannot recognise a retry; or to a replica set with `retryWrites=false`
     None,
-    /// To a replica set: with a session and a number, by which mongod recognises a retry
+    /// To a replica set. Each write has a session and a number: mongod recognises its retry
     Numbered,
 }
 

@@ -28,8 +28,8 @@ impl Generator {
         Bson::Document(pushed)
     }
 
-    /// What is added to the array of an outlier as a set: one in two elements is mostly there. 16 and more
-    /// values are beyond what pages are asked for.
+    /// The operand of an `$addToSet` on the array of an outlier. Most arrays contain half of its values. Up to 16
+    /// values are looked for in pages. 18 are evaluated on a copy.
     pub(super) fn added_to_set(&mut self) -> Bson {
         match self.pick(&[None, None, None, Some(0), Some(1), Some(2), Some(5), Some(18)]) {
             None => self.element(),
